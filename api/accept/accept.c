@@ -2,7 +2,6 @@
 /* rdmux_accept(): takes a listener's connections, sets them up concurrently, and returns the first
  * that is proved. */
 #include "api/accept/listener.h"
-#include "api/accept/pending_connection.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/data/cq.h"

@@ -9,7 +9,9 @@
  */
 #include "api/accept/listener.h"
 
+#include "api/accept/peer_quota.h"
 #include "api/accept/pending_connection.h"
+#include "api/accept/sessions.h"
 #include "api/base/address.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
@@ -20,6 +22,7 @@
 #include "api/progress/cq_owner.h"
 #include "api/setup/rdmacm_endpoint.h"
 #include "api/setup/setup.h"
+#include "negotiation/tls.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -2,7 +2,6 @@
 /* What a listener shows: its descriptor and its waiting accept calls to the program, and a bounded
  * number of log lines. */
 #include "api/accept/listener.h"
-#include "api/accept/pending_connection.h"
 #include "api/core/cq.h"
 #include "api/core/fabric.h"
 #include "api/loop/service.h"

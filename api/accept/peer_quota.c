@@ -3,9 +3,13 @@
  * Peer quotas: for each address or identity, the number of a listener's connections that are
  * pending or in set-up. An exact count per peer quota keeps one from using up the share of others.
  */
+#include "api/accept/peer_quota.h"
+
+#include "api/accept/listener.h"
 #include "api/accept/pending_connection.h"
 #include "api/accept/shake.h"
 #include "api/base/address.h"
+#include "negotiation/tls.h"
 
 #include <assert.h>
 #include <netinet/in.h>

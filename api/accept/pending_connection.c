@@ -10,6 +10,8 @@
 #include "api/accept/pending_connection.h"
 
 #include "api/accept/listener.h"
+#include "api/accept/peer_quota.h"
+#include "api/accept/sessions.h"
 #include "api/accept/shake.h"
 #include "api/base/address.h"
 #include "api/core/ep.h"
@@ -22,6 +24,7 @@
 #include "api/setup/setup.h"
 #include "negotiation/auth_methods.h"
 #include "negotiation/path_secret.h"
+#include "negotiation/tls.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,48 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The pending connections of a listener, from their first byte until rdmux_accept() takes them, and
- * their peer quotas. Lists and counters change with fabric->lock held. Pending connections come and
- * go with step_lock held, too (loop/service.c).
+ * A pending connection of a listener, from its first byte until rdmux_accept() takes it: its
+ * struct, and the functions of the files pending_*.c. Lists and counters change with fabric->lock
+ * held. Pending connections come and go with step_lock held, too (loop/service.c).
  */
 #ifndef RDMUX_API_ACCEPT_PENDING_CONNECTION_H
 #define RDMUX_API_ACCEPT_PENDING_CONNECTION_H
 
-#include "api/accept/shake.h"
-#include "api/core/ep.h"
 #include "api/core/fabric.h"
-#include "api/loop/descriptors.h"
 #include "api/loop/service.h"
-#include "negotiation/tls.h"
 
 #include <sys/socket.h>
 
-enum {
-    RDMUX_PENDING_FIRST_SIZE = 128, /* room in the record itself for a HELLO or a JOIN */
-    RDMUX_QUOTA_BUCKETS = 1024,
-    RDMUX_PENDING_TIMER_NS = 100 * 1000 * 1000, /* timeout scan period */
-};
+struct rdmux_listener;
+struct rdmux_peer_quota;
+struct rdmux_shake;
+struct rdmux_tls;
 
-/*
- * A peer quota: the connections of one address (IPv6: of one /64), or of one authenticated
- * identity. It exists while one of its connections is pending or in set-up.
- */
-struct rdmux_peer_quota {
-    struct rdmux_listener *listener;
-    struct rdmux_list hash_link;    /* listener->quotas[] */
-    struct rdmux_list link;         /* listener->all_quotas */
-    struct rdmux_list waiting_link; /* listener->waiting, while introduced is not empty */
-    struct rdmux_list silent;       /* pending connections by quota_link, oldest first */
-    struct rdmux_list introduced;   /* pending connections by quota_link, oldest first */
-    uint32_t silent_count;
-    uint32_t introduced_count;
-    /* Endpoints that rdmux_accept() has taken for any peer and not returned. Changes with
-     * fabric->lock held. */
-    _Atomic uint32_t setups;
-    uint32_t places; /* its pending connections that hold a TLS place of the listener; step_lock */
-    struct rdmux_shake_source shakes; /* its TLS handshake steps that are queued; shake.c's lock */
-    uint32_t key_size;
-    uint8_t key[];
-};
+enum { RDMUX_PENDING_FIRST_SIZE = 128 }; /* room in the record itself for a HELLO or a JOIN */
 
 /* A connection that rdmux_accept() has not taken yet. */
 struct rdmux_pending_connection {
@@ -79,70 +54,6 @@ struct rdmux_pending_connection {
     uint8_t private_data[RDMUX_PRIVATE_DATA_MAX];
 };
 
-struct rdmux_listener {
-    struct rdmux_acceptor acceptor; /* accept timeout 0: no timeout, except for a crowd */
-    struct rdmux_watch watch;
-    struct rdmux_fabric *fabric;
-    /* of the provider of an rdma:// listener; there is no socket then; step_lock */
-    struct rdmux_rdmacm_listener *rdmacm;
-    struct rdmux_list link; /* fabric->listeners; fabric->lock, like all below */
-    int socket;
-    int event_fd;
-    /* Closed for a moment when descriptors run out, so that a connection can be accepted and
-     * refused. */
-    int spare_fd;
-    char address[RDMUX_ADDRESS_MAX];
-    char paths[256];
-    struct rdmux_listen_attr asked; /* with defaults; the limits below may be lower */
-    struct rdmux_descriptor_limit descriptors;
-    uint32_t max_pending;
-    uint32_t hello_timeout_ms;
-    uint32_t max_per_address;
-    uint32_t max_waiting_per_address;
-    _Atomic uint32_t max_setups;
-    uint64_t quota_seed; /* random, so that a peer cannot choose the bucket of another */
-    struct rdmux_list quotas[RDMUX_QUOTA_BUCKETS];
-    struct rdmux_list all_quotas;
-    struct rdmux_list waiting; /* peer quotas; the one taken from last is at the end */
-    uint32_t crowds;           /* peer quotas that are a crowd, see rdmux_peer_quota_is_crowd() */
-    uint32_t count;            /* pending connections */
-    uint32_t unshown;
-    int proved;
-    uint32_t refs; /* endpoints in set-up, and the application's handle */
-    bool is_closed;
-    bool is_readable;
-    /* step_lock: not watched until the next timer, for lack of a descriptor. */
-    bool is_resting;
-    /* step_lock: log lines caused by pending connections, in the present period. */
-    uint64_t told_since_ns;
-    uint32_t told;
-    uint64_t untold;              /* lines left out in the period */
-    struct rdmux_list silent;     /* oldest first */
-    struct rdmux_list introduced; /* oldest first */
-    /* sessions.c, step_lock: pending connections that hold a TLS place, oldest first. */
-    struct rdmux_list places;
-    uint32_t place_count;
-    struct rdmux_list hopeful; /* pending connections that wait for a TLS place */
-    pthread_cond_t changed;
-    struct rdmux_list waits; /* rdmux_accept_wait */
-};
-
-static inline struct rdmux_listener *rdmux_listener_of(struct rdmux_acceptor *acceptor)
-{
-    return RDMUX_CONTAINER(acceptor, struct rdmux_listener, acceptor);
-}
-
-/* Returns true if one more log line caused by a pending connection may be written. The number of
- * lines in a period is bounded. Lines left out are counted, and their number is logged at the end
- * of the period. step_lock is held. */
-bool rdmux_listener_may_tell(struct rdmux_listener *listener);
-/* Logs how many lines were left out, and begins a period. rdmux_listener_lines_deadline() returns
- * when that is due; UINT64_MAX: nothing was left out. */
-void rdmux_listener_log_left_out(struct rdmux_listener *listener);
-uint64_t rdmux_listener_lines_deadline(const struct rdmux_listener *listener);
-
-/* --------------------------------------------------------- pending_connection.c, for listener.c */
-
 /* Takes an accepted socket. The socket belongs to the pending connection in any case. */
 void rdmux_pending_take(struct rdmux_listener *listener, int socket,
                         const struct sockaddr_storage *address, socklen_t address_length);
@@ -170,47 +81,9 @@ void rdmux_pending_unlink(struct rdmux_pending_connection *pending);
 void rdmux_pending_hang_up(struct rdmux_pending_connection *pending);
 void rdmux_pending_free(struct rdmux_pending_connection *pending);
 
-/* ------------------------------------------------------------------------ sessions.c; step_lock */
-
-/* Takes a TLS place. False: none is free; the watch of the connection is called once one may be. */
-bool rdmux_session_take_place(struct rdmux_pending_connection *pending);
-/* Gives up the TLS place, or the wait for one: the peer is known, or the connection ends. */
-void rdmux_session_leave_place(struct rdmux_pending_connection *pending);
-/* Called on each scan of the timeouts. */
-void rdmux_session_timer(struct rdmux_listener *listener);
-
-/* ----------------------------------------------------------- peer_quota.c; fabric->lock is held */
-
-/* Counts one more silent connection, by address; for a call of rdma://, by host name text. May
- * return RDMUX_NO_MEMORY. */
-enum rdmux_status rdmux_peer_quota_enter(struct rdmux_pending_connection *pending);
-/* The connection has introduced itself. Counts it by its identity, if it has one. */
-void rdmux_peer_quota_introduce(struct rdmux_pending_connection *pending);
-/* The connection is taken or ended. */
-void rdmux_peer_quota_leave(struct rdmux_pending_connection *pending);
-/* An endpoint of the peer quota enters set-up, or leaves it. */
-void rdmux_peer_quota_begin_setup(struct rdmux_peer_quota *quota);
-void rdmux_peer_quota_end_setup(struct rdmux_peer_quota *quota);
-/* Returns true if its introduced connections exceed half of max_waiting_per_address. */
-bool rdmux_peer_quota_is_crowd(const struct rdmux_peer_quota *quota);
-/* Recounts listener->crowds after a change of max_waiting_per_address. */
-void rdmux_peer_quotas_count_crowds(struct rdmux_listener *listener);
-/* Returns the peer quota with the most pending connections. NULL: there is none. */
-struct rdmux_peer_quota *rdmux_peer_quota_largest(struct rdmux_listener *listener);
-static inline uint32_t rdmux_peer_quota_count(const struct rdmux_peer_quota *quota)
-{
-    return quota->silent_count + quota->introduced_count;
-}
-/* Returns the peer quota to take from next: with the fewest set-ups of those that wait and have
- * room. NULL: none. */
-struct rdmux_peer_quota *rdmux_peer_quota_next(struct rdmux_listener *listener);
-
-/* --------------------------------------------------------------------------- listener_state.c */
-
-/* fabric->lock is held. rdmux_listener_update_descriptor() keeps the descriptor readable while a
- * connection is neither shown nor taken, or proved and not returned. rdmux_listener_poke_waits()
- * makes the accept calls check for a connection. */
-void rdmux_listener_update_descriptor(struct rdmux_listener *listener);
-void rdmux_listener_poke_waits(struct rdmux_listener *listener);
+/* Evicts one pending connection of the fabric's listeners, of the address or identity that holds
+ * the most. why is logged. False: there is none to evict. Takes step_lock, so the caller holds no
+ * other lock of the fabric, except claim.lock within a slice. Any thread. */
+bool rdmux_listeners_shed(struct rdmux_fabric *fabric, const char *why);
 
 #endif

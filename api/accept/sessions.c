@@ -6,6 +6,10 @@
  * what the kernel keeps. It takes a free place, or the place of a peer that does not continue its
  * handshake. All under step_lock.
  */
+#include "api/accept/sessions.h"
+
+#include "api/accept/listener.h"
+#include "api/accept/peer_quota.h"
 #include "api/accept/pending_connection.h"
 #include "api/loop/service.h"
 

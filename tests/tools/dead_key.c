@@ -10,7 +10,6 @@
  * is connected with and of another one on the same device. It looks into the library's structs, as no
  * call of the interface makes such a request. TAP.
  */
-#include "api/accept/pending_connection.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"

@@ -5,7 +5,6 @@
 #ifndef RDMUX_TESTS_API_PAIR_H
 #define RDMUX_TESTS_API_PAIR_H
 
-#include "api/accept/pending_connection.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"

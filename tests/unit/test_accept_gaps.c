@@ -2,7 +2,6 @@
 /* Several cqs that accept from one listener: none of them starves, and no connection is lost
  * between them. */
 #include "api/accept/listener.h"
-#include "api/accept/pending_connection.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/loop/service.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Addresses as text: parsed, formatted, resolved. */
-#include "api/accept/pending_connection.h"
 #include "api/base/address.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"

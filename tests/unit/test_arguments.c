@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Wrong arguments of every public function: each is refused as INVALID, the error text names it,
  * and nothing has changed. */
-#include "api/accept/pending_connection.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"

@@ -2,6 +2,7 @@
 /* The cost of unauthenticated clients to a listener that authenticates, and whether they keep good
  * clients out. Limits are counted in bytes and connections. Only one time is measured: how long a
  * good connection takes beside ten thousand open ones. */
+#include "api/accept/listener.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
 #include "api/object/offer.h"

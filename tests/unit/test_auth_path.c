@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* A man in the middle between two peers that authenticate; paths that are not encrypted; data
  * sockets that join without authentication. */
-#include "api/accept/pending_connection.h"
 #include "api/core/ep.h"
 #include "api/core/mr.h"
 #include "api/core/remote.h"

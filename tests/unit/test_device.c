@@ -4,7 +4,6 @@
 #include "tests/unit/device_scene.h"
 #include "tests/unit/fair_time.h"
 
-#include "api/accept/pending_connection.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"

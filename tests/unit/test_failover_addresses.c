@@ -4,7 +4,6 @@
 #define SLOW_CLOCK 8
 #include "tests/unit/failover_scene.h"
 
-#include "api/accept/pending_connection.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Listeners and valid connections: those that stall or fail during the handshake, and which
  * connection is shown, taken or rejected, and when. */
-#include "api/accept/pending_connection.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
 #include "api/object/offer.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Listeners against hostile clients: those that do not speak rdmux, are slow, or are too many. Good
  * connections succeed meanwhile. */
-#include "api/accept/pending_connection.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"

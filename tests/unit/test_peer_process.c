@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Heartbeat groups: endpoints to one process share heartbeats, but not with a peer that falsely
  * claims to be that process. The test controls the time. */
-#include "api/accept/pending_connection.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"

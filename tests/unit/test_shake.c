@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Scheduling of the handshakes of pending connections: whose turn it is, which thread runs it, and
  * whom it delays. The test holds up steps, so that it sees the order and times nothing. */
+#include "api/accept/listener.h"
 #include "api/accept/shake.h"
 #include "api/accept/turns.h"
 #include "api/core/fabric.h"
