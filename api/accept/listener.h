@@ -15,10 +15,12 @@
 #include <pthread.h>
 
 struct rdmux_arrival; /* setup.h */
+struct rdmux_peer_quota;
 
 enum {
     RDMUX_QUOTA_BUCKETS = 1024,
     RDMUX_PENDING_TIMER_NS = 100 * 1000 * 1000, /* timeout scan period */
+    RDMUX_ACCEPTS_PER_EVENT = 64, /* connections taken before others have their turn */
 };
 
 /* A waiting accept call for any connection, as the listener's other accept calls see it.
@@ -94,6 +96,34 @@ bool rdmux_listener_is_rdmacm(const struct rdmux_listener *listener);
  * held. */
 uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns);
 
+/* ---------------------------------------------------------------------------- listener_limits.c */
+
+/* Checks the attributes of rdmux_listen() (NULL: defaults) and takes them over. */
+enum rdmux_status rdmux_listener_take_attr(struct rdmux_listener *listener,
+                                           const struct rdmux_listen_attr *attr, uint32_t *backlog);
+/* Sets the limits that the program asked for, lowered to what the process's descriptors allow.
+ * fabric->lock is held, or no other thread knows the listener. */
+void rdmux_listener_set_limits(struct rdmux_listener *listener);
+/* Sets the limits anew if the descriptor limit of the process has changed. */
+void rdmux_listener_follow_descriptors(struct rdmux_listener *listener);
+/* Logs that max_pending is lower than the program asked for, if it is. */
+void rdmux_listener_tell_limits(struct rdmux_listener *listener);
+
+/* ---------------------------------------------------------------------------- listener_socket.c */
+
+/* Opens, binds and listens on a socket for HOST:PORT, and sets socket, address and watch. */
+enum rdmux_status rdmux_listener_bind(struct rdmux_listener *listener, const char *text,
+                                      uint32_t backlog);
+/* Ends the rest of a listener that ran out of descriptors, once there is a spare one again.
+ * step_lock is held. */
+void rdmux_listener_watch_again(struct rdmux_listener *listener);
+
+/* ---------------------------------------------------------------------------- listener_rdmacm.c */
+
+/* Opens the provider's listener for HOST:PORT of rdma://, and sets rdmacm, address and watch. */
+enum rdmux_status rdmux_listener_listen_rdmacm(struct rdmux_listener *listener, const char *text,
+                                               uint32_t backlog);
+
 /* ------------------------------------------------------------------------------ listener_take.c */
 
 /* Between begin and end, the call is poked whenever there may be a connection for it. Any
@@ -113,6 +143,9 @@ enum rdmux_status rdmux_listener_take_any(struct rdmux_listener *listener,
 /* Takes the connection with this id. RDMUX_INVALID: no such id. Any thread. */
 enum rdmux_status rdmux_listener_take(struct rdmux_listener *listener, uint64_t id,
                                       struct rdmux_arrival *out);
+/* An endpoint that rdmux_listener_take_any() has counted for this peer quota is no longer in
+ * set-up. */
+void rdmux_listener_end_setup(struct rdmux_listener *listener, struct rdmux_peer_quota *quota);
 /* The maximum of concurrent set-ups of a cq. */
 uint32_t rdmux_listener_max_setups(const struct rdmux_listener *listener);
 /* The number of endpoints in set-up of the same address or identity, ep included. */
