@@ -54,25 +54,25 @@ struct rdmux_pending_connection {
     uint8_t private_data[RDMUX_PRIVATE_DATA_MAX];
 };
 
-/* Takes an accepted socket. The socket belongs to the pending connection in any case. */
-void rdmux_pending_take(struct rdmux_listener *listener, int socket,
-                        const struct sockaddr_storage *address, socklen_t address_length);
-/* Enforces the limits after newcomer has been counted; may evict a connection. False: newcomer was
- * evicted. */
-bool rdmux_pending_has_room(struct rdmux_pending_connection *newcomer);
+/* ------------------------------------------------------------------------- pending_connection.c */
+
 /* Makes an introduced connection available to rdmux_listener_next() and rdmux_accept(). */
 void rdmux_pending_becomes_known(struct rdmux_pending_connection *pending);
 /* Sends all of it. False: the peer does not receive. */
 bool rdmux_pending_say(struct rdmux_pending_connection *pending, const uint8_t *bytes, size_t size);
 void rdmux_pending_address(struct rdmux_pending_connection *pending, char out[RDMUX_ADDRESS_MAX]);
 
+/* Makes the service thread return when there are bytes to read, or room for what the TLS session has
+ * to send. False: the connection was dropped. */
+bool rdmux_pending_await_more(struct rdmux_pending_connection *pending);
+/* Rejects the peer, which has its answer already: sends it nothing more, and keeps the socket open
+ * to discard what it sends. why: logged. */
+void rdmux_pending_turn_away(struct rdmux_pending_connection *pending, const char *why);
+/* Discards what a peer sends that was turned away. False: the connection was dropped. */
+bool rdmux_pending_ignore(struct rdmux_pending_connection *pending);
+
 /* Ends a pending connection. why: logged, unless NULL. */
 void rdmux_pending_drop(struct rdmux_pending_connection *pending, const char *why);
-/* Evicts one connection to admit newcomer; NULL: to free a descriptor for any purpose. A connection
- * that turns out to have spoken is kept (true all the same). False: there was none but newcomer,
- * which is evicted. */
-bool rdmux_pending_drop_one(struct rdmux_listener *listener,
-                            struct rdmux_pending_connection *newcomer, const char *why);
 /* The parts of rdmux_pending_drop(), for a caller that takes the socket: leave the service thread's
  * watches, leave the listener's lists (fabric->lock is held), end the connection, free the
  * record. */
@@ -81,6 +81,30 @@ void rdmux_pending_unlink(struct rdmux_pending_connection *pending);
 void rdmux_pending_hang_up(struct rdmux_pending_connection *pending);
 void rdmux_pending_free(struct rdmux_pending_connection *pending);
 
+/* -------------------------------------------------------------------------------- pending_tls.c */
+
+/* Begins or advances the TLS handshake. False: the connection was dropped. */
+bool rdmux_pending_shake_hands(struct rdmux_pending_connection *pending);
+
+/* ------------------------------------------------------------------------------- pending_read.c */
+
+/* Reads no further than HELLO and OFFER, or JOIN. False: the connection is introduced, handed over
+ * or dropped. */
+bool rdmux_pending_read(struct rdmux_pending_connection *pending);
+
+/* -------------------------------------------------------------------------- pending_admission.c */
+
+/* Takes an accepted socket. The socket belongs to the pending connection in any case. */
+void rdmux_pending_take(struct rdmux_listener *listener, int socket,
+                        const struct sockaddr_storage *address, socklen_t address_length);
+/* Enforces the limits after newcomer has been counted; may evict a connection. False: newcomer was
+ * evicted. */
+bool rdmux_pending_has_room(struct rdmux_pending_connection *newcomer);
+/* Evicts one connection to admit newcomer; NULL: to free a descriptor for any purpose. A connection
+ * that turns out to have spoken is kept (true all the same). False: there was none but newcomer,
+ * which is evicted. */
+bool rdmux_pending_drop_one(struct rdmux_listener *listener,
+                            struct rdmux_pending_connection *newcomer, const char *why);
 /* Evicts one pending connection of the fabric's listeners, of the address or identity that holds
  * the most. why is logged. False: there is none to evict. Takes step_lock, so the caller holds no
  * other lock of the fabric, except claim.lock within a slice. Any thread. */
