@@ -37,6 +37,29 @@ static uint64_t processor_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
+static bool may_follow(enum rdmux_shake_state before, enum rdmux_shake_state next)
+{
+    switch (next) {
+    case RDMUX_SHAKE_IDLE:
+    case RDMUX_SHAKE_ABANDONED:
+        return before == RDMUX_SHAKE_RUNNING;
+    case RDMUX_SHAKE_QUEUED:
+        return before == RDMUX_SHAKE_IDLE;
+    case RDMUX_SHAKE_RUNNING:
+        return before == RDMUX_SHAKE_QUEUED;
+    }
+    return false;
+}
+
+/* The only writer of the state. lock is held. */
+static void set_state(struct rdmux_shake *shake, enum rdmux_shake_state state)
+{
+    bool allowed = may_follow((enum rdmux_shake_state)atomic_load(&shake->state), state);
+    assert(allowed);
+    (void)allowed;
+    atomic_store(&shake->state, state);
+}
+
 static void destroy_shakes(struct rdmux_shake *shake)
 {
     rdmux_tls_destroy(shake->tls);
@@ -79,7 +102,7 @@ static struct rdmux_shake *take_next(struct rdmux_shakes *shakes)
     if (rdmux_list_empty(&source->steps)) {
         rdmux_turns_leave(turn);
     }
-    atomic_store(&shake->state, RDMUX_SHAKE_RUNNING);
+    set_state(shake, RDMUX_SHAKE_RUNNING);
     return shake;
 }
 
@@ -91,14 +114,14 @@ static void run_shakes(struct rdmux_shakes *shakes, struct rdmux_shake *shake)
     do_step(shake);
     uint64_t used_ns = processor_ns() - began_ns;
     pthread_mutex_lock(&shakes->lock);
-    if (shake->watch == NULL) { /* rdmux_shake_end() was called; its source may be freed */
+    if (atomic_load(&shake->state) == RDMUX_SHAKE_ABANDONED) { /* its source may be freed */
         int socket = shake->socket;
         destroy_shakes(shake);
         close(socket);
         return;
     }
     rdmux_turns_charge(&shakes->turns, &shake->source->turn, used_ns);
-    atomic_store(&shake->state, RDMUX_SHAKE_IDLE);
+    set_state(shake, RDMUX_SHAKE_IDLE);
     rdmux_service_call(shakes->fabric, shake->watch);
 }
 
@@ -201,7 +224,7 @@ bool rdmux_shake_queue(struct rdmux_shake *shake, struct rdmux_shake_source *sou
     }
     pthread_mutex_lock(&shakes->lock);
     shake->source = source;
-    atomic_store(&shake->state, RDMUX_SHAKE_QUEUED);
+    set_state(shake, RDMUX_SHAKE_QUEUED);
     rdmux_list_append(&source->steps, &shake->link);
     rdmux_turns_enter(&shakes->turns, &source->turn);
     pthread_cond_signal(&shakes->changed);
@@ -226,7 +249,7 @@ bool rdmux_shake_end(struct rdmux_shake *shake, struct rdmux_tls **tls)
             }
         }
         if (!is_ours) {
-            shake->watch = NULL;
+            set_state(shake, RDMUX_SHAKE_ABANDONED);
             (void)shutdown(shake->socket, SHUT_RDWR);
         }
         pthread_mutex_unlock(&shakes->lock);

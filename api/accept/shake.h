@@ -7,11 +7,12 @@
  * step in each step of its service instead.
  *
  * The owner of a session and its socket, by state:
- *   idle      the holder of step_lock.
- *   queued    the holder of step_lock. rdmux_shake_end() removes the step from the queue.
- *   running   the thread, for one step. No other thread touches the session or closes the socket:
- *             the kernel could give its number to another connection. rdmux_shake_end() shuts the
- *             socket down and leaves both to the thread, which destroys them after its step.
+ *   idle       the holder of step_lock.
+ *   queued     the holder of step_lock. rdmux_shake_end() removes the step from the queue.
+ *   running    the thread, for one step. No other thread touches the session or closes the socket:
+ *              the kernel could give its number to another connection. rdmux_shake_end() shuts the
+ *              socket down and abandons both.
+ *   abandoned  the thread, which destroys both after its step.
  *
  * The thread returns a session by rdmux_service_call() of the pending connection's watch, so the
  * end of a step is seen with step_lock held. In the child of a fork there is no thread, and every
@@ -33,16 +34,20 @@ struct rdmux_shake_source {
 };
 void rdmux_shake_source_init(struct rdmux_shake_source *source);
 
-enum rdmux_shake_state { RDMUX_SHAKE_IDLE, RDMUX_SHAKE_QUEUED, RDMUX_SHAKE_RUNNING };
+enum rdmux_shake_state {
+    RDMUX_SHAKE_IDLE,      /* waits for the peer, or its last step is to be evaluated */
+    RDMUX_SHAKE_QUEUED,    /* its next step waits in the queue of its source */
+    RDMUX_SHAKE_RUNNING,   /* the thread does a step */
+    RDMUX_SHAKE_ABANDONED, /* rdmux_shake_end() was called in a step: the thread cleans up */
+};
 
 /* A TLS handshake. */
 struct rdmux_shake {
     struct rdmux_fabric *fabric;
     struct rdmux_list link;
     struct rdmux_shake_source *source;
-    struct rdmux_watch
-        *watch; /* called when a step has ended; NULL: the handshake ended, the thread cleans up */
-    _Atomic uint32_t state; /* enum rdmux_shake_state; changes with the queue's lock held */
+    struct rdmux_watch *watch; /* called when a step has ended; not once abandoned */
+    _Atomic uint32_t state;    /* enum rdmux_shake_state; changes with the queue's lock held */
     int socket;
     struct rdmux_tls *tls;           /* NULL before the first step */
     uint8_t hello[RDMUX_HELLO_SIZE]; /* the peer's HELLO, received in clear */
