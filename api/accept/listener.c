@@ -57,9 +57,9 @@ uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns)
     pthread_mutex_lock(&fabric->lock);
     for (struct rdmux_list *at = fabric->listeners.next; at != &fabric->listeners; at = at->next) {
         struct rdmux_listener *listener = RDMUX_CONTAINER(at, struct rdmux_listener, link);
-        if (listener->is_resting) {
+        if (listener->state == RDMUX_LISTENER_RESTING) {
             rdmux_listener_watch_again(listener);
-            waiting = waiting || listener->is_resting;
+            waiting = waiting || listener->state == RDMUX_LISTENER_RESTING;
         }
         while (!rdmux_list_empty(&listener->silent)) {
             struct rdmux_pending_connection *oldest = RDMUX_CONTAINER(
@@ -104,7 +104,7 @@ static bool is_closed(struct rdmux_acceptor *acceptor)
 {
     struct rdmux_listener *listener = rdmux_listener_of(acceptor);
     pthread_mutex_lock(&listener->fabric->lock);
-    bool closed = listener->is_closed;
+    bool closed = listener->state == RDMUX_LISTENER_CLOSED;
     pthread_mutex_unlock(&listener->fabric->lock);
     return closed;
 }
@@ -257,7 +257,7 @@ void rdmux_listener_close(struct rdmux_listener *listener)
     }
     /* Endpoints taken here that no call can return any more are dropped by their cqs. */
     pthread_mutex_lock(&fabric->lock);
-    listener->is_closed = true;
+    rdmux_listener_set_state(listener, RDMUX_LISTENER_CLOSED);
     for (struct rdmux_list *at = fabric->cqs.next; at != &fabric->cqs; at = at->next) {
         rdmux_cq_poke(RDMUX_CONTAINER(at, struct rdmux_cq, link));
     }

@@ -31,6 +31,13 @@ struct rdmux_accept_wait {
     bool has_none; /* no endpoint that the call could return is in set-up */
 };
 
+/* rdmux_listener_set_state() alone writes it. */
+enum rdmux_listener_state {
+    RDMUX_LISTENER_OPEN,    /* its socket, or its provider's listener, is watched */
+    RDMUX_LISTENER_RESTING, /* not watched until the next timer, for lack of a descriptor */
+    RDMUX_LISTENER_CLOSED,  /* by the program; endpoints in set-up may still refer to it */
+};
+
 struct rdmux_listener {
     struct rdmux_acceptor acceptor; /* accept timeout 0: no timeout, except for a crowd */
     struct rdmux_watch watch;
@@ -61,10 +68,8 @@ struct rdmux_listener {
     uint32_t unshown;
     int proved;
     uint32_t refs; /* endpoints in set-up, and the application's handle */
-    bool is_closed;
+    enum rdmux_listener_state state;
     bool is_readable;
-    /* step_lock: not watched until the next timer, for lack of a descriptor. */
-    bool is_resting;
     /* step_lock: log lines caused by pending connections, in the present period. */
     uint64_t told_since_ns;
     uint32_t told;
@@ -115,7 +120,7 @@ void rdmux_listener_tell_limits(struct rdmux_listener *listener);
 enum rdmux_status rdmux_listener_bind(struct rdmux_listener *listener, const char *text,
                                       uint32_t backlog);
 /* Ends the rest of a listener that ran out of descriptors, once there is a spare one again.
- * step_lock is held. */
+ * step_lock and fabric->lock are held. */
 void rdmux_listener_watch_again(struct rdmux_listener *listener);
 
 /* ---------------------------------------------------------------------------- listener_rdmacm.c */
@@ -152,6 +157,9 @@ uint32_t rdmux_listener_max_setups(const struct rdmux_listener *listener);
 uint32_t rdmux_listener_setups_beside(const struct rdmux_ep *ep);
 
 /* ----------------------------------------------------------------------------- listener_state.c */
+
+/* fabric->lock is held. */
+void rdmux_listener_set_state(struct rdmux_listener *listener, enum rdmux_listener_state state);
 
 /* fabric->lock is held. rdmux_listener_update_descriptor() keeps the descriptor readable while a
  * connection is neither shown nor taken, or proved and not returned. rdmux_listener_poke_waits()

@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -52,7 +53,9 @@ static bool out_of_descriptors(struct rdmux_listener *listener)
     } else {
         /* Another thread took the spare descriptor. */
         rdmux_service_unwatch(listener->fabric, listener->socket, &listener->watch);
-        listener->is_resting = true;
+        pthread_mutex_lock(&listener->fabric->lock);
+        rdmux_listener_set_state(listener, RDMUX_LISTENER_RESTING);
+        pthread_mutex_unlock(&listener->fabric->lock);
         rdmux_service_timer(listener->fabric, rdmux_now(listener->fabric) + RDMUX_PENDING_TIMER_NS);
     }
     listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -65,9 +68,10 @@ void rdmux_listener_watch_again(struct rdmux_listener *listener)
     if (listener->spare_fd < 0) {
         listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     }
-    listener->is_resting = listener->spare_fd < 0 ||
-                           rdmux_service_watch(listener->fabric, listener->socket, EPOLLIN,
-                                               &listener->watch) != RDMUX_OK;
+    if (listener->spare_fd >= 0 && rdmux_service_watch(listener->fabric, listener->socket, EPOLLIN,
+                                                       &listener->watch) == RDMUX_OK) {
+        rdmux_listener_set_state(listener, RDMUX_LISTENER_OPEN);
+    }
 }
 
 /* Keeps descriptors in reserve: a newcomer whose descriptor is in the reserve displaces a pending

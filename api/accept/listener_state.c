@@ -1,16 +1,38 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a listener shows: its descriptor and its waiting accept calls to the program, and a bounded
- * number of log lines. */
+/* The state of a listener, and what it shows: its descriptor and its waiting accept calls to the
+ * program, and a bounded number of log lines. */
 #include "api/accept/listener.h"
 #include "api/core/cq.h"
 #include "api/core/fabric.h"
 #include "api/loop/service.h"
 #include "api/progress/cq_owner.h"
 
+#include <assert.h>
 #include <unistd.h>
 
 enum { LINES_MAX = 64 }; /* log lines caused by pending connections, within LINES_NS */
 #define LINES_NS (10 * UINT64_C(1000000000))
+
+static bool may_follow(enum rdmux_listener_state before, enum rdmux_listener_state next)
+{
+    switch (next) {
+    case RDMUX_LISTENER_OPEN:
+        return before == RDMUX_LISTENER_RESTING;
+    case RDMUX_LISTENER_RESTING:
+        return before == RDMUX_LISTENER_OPEN;
+    case RDMUX_LISTENER_CLOSED:
+        return before != RDMUX_LISTENER_CLOSED;
+    }
+    return false;
+}
+
+void rdmux_listener_set_state(struct rdmux_listener *listener, enum rdmux_listener_state state)
+{
+    bool allowed = may_follow(listener->state, state);
+    assert(allowed);
+    (void)allowed;
+    listener->state = state;
+}
 
 void rdmux_listener_update_descriptor(struct rdmux_listener *listener)
 {
