@@ -155,7 +155,7 @@ void rdmux_peer_quota_leave(struct rdmux_pending_connection *pending)
         return;
     }
     rdmux_list_remove(&pending->quota_link);
-    if (pending->is_introduced) {
+    if (pending->stage == RDMUX_PENDING_INTRODUCED) {
         count_introduced(quota, -1);
     } else {
         quota->silent_count--;

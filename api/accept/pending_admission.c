@@ -23,7 +23,8 @@
 static void drop_if_silent(struct rdmux_pending_connection *pending, const char *why)
 {
     /* its handshake takes longer than this read */
-    bool shakes = pending->has_greeted && pending->tls == NULL;
+    bool shakes = pending->stage == RDMUX_PENDING_SHAKING ||
+                  pending->stage == RDMUX_PENDING_STEPPING;
     if (pending->call != NULL || shakes || rdmux_pending_read(pending)) {
         rdmux_pending_drop(pending, why);
     }
@@ -87,7 +88,7 @@ bool rdmux_pending_drop_one(struct rdmux_listener *listener,
     if (found == NULL) {
         return false;
     }
-    if (found == newcomer || found->is_introduced) {
+    if (found == newcomer || found->stage == RDMUX_PENDING_INTRODUCED) {
         rdmux_pending_drop(found, why);
     } else {
         drop_if_silent(found, why);
@@ -131,7 +132,7 @@ static void pending_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch
 {
     struct rdmux_pending_connection *pending = RDMUX_CONTAINER(
         watch, struct rdmux_pending_connection, watch);
-    if (!pending->is_introduced) {
+    if (pending->stage != RDMUX_PENDING_INTRODUCED) {
         rdmux_pending_read(pending);
         return;
     }

@@ -14,6 +14,7 @@
 #include "api/loop/service.h"
 #include "negotiation/tls.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -26,6 +27,35 @@ enum {
     IGNORED_MAX = 64 << 10, /* bytes discarded from a rejected peer before its socket is closed */
 };
 
+static bool may_follow(enum rdmux_pending_stage before, enum rdmux_pending_stage next)
+{
+    switch (next) {
+    case RDMUX_PENDING_GREETING:
+        return false;
+    case RDMUX_PENDING_SHAKING:
+        return before == RDMUX_PENDING_GREETING || before == RDMUX_PENDING_STEPPING;
+    case RDMUX_PENDING_STEPPING:
+        return before == RDMUX_PENDING_SHAKING;
+    case RDMUX_PENDING_SECURED:
+        return before == RDMUX_PENDING_STEPPING;
+    case RDMUX_PENDING_TURNED_AWAY:
+        return before == RDMUX_PENDING_GREETING || before == RDMUX_PENDING_STEPPING ||
+               before == RDMUX_PENDING_SECURED;
+    case RDMUX_PENDING_INTRODUCED:
+        return before == RDMUX_PENDING_GREETING || before == RDMUX_PENDING_SECURED;
+    }
+    return false;
+}
+
+void rdmux_pending_set_stage(struct rdmux_pending_connection *pending,
+                             enum rdmux_pending_stage stage)
+{
+    bool allowed = may_follow(pending->stage, stage);
+    assert(allowed);
+    (void)allowed;
+    pending->stage = stage;
+}
+
 /* Removes a pending connection from its lists and counts; fabric->lock is held. */
 void rdmux_pending_unlink(struct rdmux_pending_connection *pending)
 {
@@ -34,7 +64,7 @@ void rdmux_pending_unlink(struct rdmux_pending_connection *pending)
     rdmux_peer_quota_leave(pending);
     rdmux_list_remove(&pending->link);
     listener->count--;
-    if (pending->is_introduced && !pending->is_shown) {
+    if (pending->stage == RDMUX_PENDING_INTRODUCED && !pending->is_shown) {
         listener->unshown--;
         rdmux_listener_update_descriptor(listener);
     }
@@ -162,7 +192,7 @@ void rdmux_pending_becomes_known(struct rdmux_pending_connection *pending)
     rdmux_peer_quota_introduce(pending);
     rdmux_list_remove(&pending->link);
     rdmux_list_append(&listener->introduced, &pending->link);
-    pending->is_introduced = true;
+    rdmux_pending_set_stage(pending, RDMUX_PENDING_INTRODUCED);
     listener->unshown++;
     rdmux_listener_update_descriptor(listener);
     pthread_cond_broadcast(&listener->changed);
@@ -197,7 +227,7 @@ void rdmux_pending_turn_away(struct rdmux_pending_connection *pending, const cha
     (void)shutdown(pending->socket, SHUT_WR);
     rdmux_tls_destroy(pending->tls);
     pending->tls = NULL;
-    pending->is_turned_away = true;
+    rdmux_pending_set_stage(pending, RDMUX_PENDING_TURNED_AWAY);
 }
 
 /* Discards what a rejected peer sends. False: the pending connection was dropped. */

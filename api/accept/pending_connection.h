@@ -19,6 +19,16 @@ struct rdmux_tls;
 
 enum { RDMUX_PENDING_FIRST_SIZE = 128 }; /* room in the record itself for a HELLO or a JOIN */
 
+/* rdmux_pending_set_stage() alone writes it. */
+enum rdmux_pending_stage {
+    RDMUX_PENDING_GREETING, /* HELLO and OFFER, or JOIN, are read in clear */
+    RDMUX_PENDING_SHAKING,  /* the TLS handshake waits for the peer's next flight, or for a place */
+    RDMUX_PENDING_STEPPING, /* a TLS step is queued or running, or has ended and is not evaluated */
+    RDMUX_PENDING_SECURED,  /* the same as in clear is read through the TLS session */
+    RDMUX_PENDING_TURNED_AWAY, /* the peer has been told; its bytes are discarded until it closes */
+    RDMUX_PENDING_INTRODUCED,  /* waits for rdmux_accept() */
+};
+
 /* A connection that rdmux_accept() has not taken yet. */
 struct rdmux_pending_connection {
     struct rdmux_watch watch;
@@ -35,13 +45,9 @@ struct rdmux_pending_connection {
     bool has_place;
     uint64_t idle_since_ns; /* since when the TLS handshake waits for the peer's next flight */
     uint32_t events;        /* the epoll events watched */
-    bool has_greeted;       /* the HELLO asked for TLS: the TLS handshake follows, or is over */
-    bool is_stepping; /* a TLS step is queued or running, or has ended and is not evaluated yet */
-    bool is_introduced;
-    bool is_shown;
-    /* rejected, and the peer has been told; its bytes are discarded until it closes */
-    bool is_turned_away;
-    size_t ignored; /* bytes discarded */
+    enum rdmux_pending_stage stage; /* step_lock; enters INTRODUCED with fabric->lock held, too */
+    bool is_shown;                  /* by rdmux_listener_next(); fabric->lock */
+    size_t ignored;                 /* bytes discarded */
     uint64_t id;
     uint64_t deadline_ns; /* until introduced: HELLO timeout; then: accept timeout */
     struct sockaddr_storage address;
@@ -56,6 +62,9 @@ struct rdmux_pending_connection {
 
 /* ------------------------------------------------------------------------- pending_connection.c */
 
+/* step_lock is held. */
+void rdmux_pending_set_stage(struct rdmux_pending_connection *pending,
+                             enum rdmux_pending_stage stage);
 /* Makes an introduced connection available to rdmux_listener_next() and rdmux_accept(). */
 void rdmux_pending_becomes_known(struct rdmux_pending_connection *pending);
 /* Sends all of it. False: the peer does not receive. */

@@ -218,7 +218,7 @@ static bool greet_connection(struct rdmux_pending_connection *pending)
     if (ours == 0) {
         return true;
     }
-    pending->has_greeted = true;
+    rdmux_pending_set_stage(pending, RDMUX_PENDING_SHAKING);
     return true;
 }
 
@@ -268,14 +268,14 @@ bool rdmux_pending_read(struct rdmux_pending_connection *pending)
     struct rdmux_fabric *fabric = pending->listener->fabric;
     for (int reads = 0; reads < TURN_READS; reads++) {
         bool bad = false;
-        if (pending->is_turned_away) {
+        if (pending->stage == RDMUX_PENDING_TURNED_AWAY) {
             return rdmux_pending_ignore(pending);
         }
-        if (pending->has_greeted && pending->tls == NULL) {
+        if (pending->stage == RDMUX_PENDING_SHAKING || pending->stage == RDMUX_PENDING_STEPPING) {
             if (!rdmux_pending_shake_hands(pending)) {
                 return false;
             }
-            if (pending->tls == NULL) {
+            if (pending->stage != RDMUX_PENDING_SECURED) {
                 return true;
             }
         }
@@ -301,7 +301,7 @@ bool rdmux_pending_read(struct rdmux_pending_connection *pending)
                 return false;
             }
             /* a reconnect is asked for again inside the session */
-            bool in_clear = pending->has_greeted && pending->tls == NULL;
+            bool in_clear = pending->stage == RDMUX_PENDING_SHAKING;
             if (!in_clear && rdmux_reconnect_is_asked(pending->bytes)) {
                 hand_over_reconnect(pending);
                 return false;

@@ -61,7 +61,7 @@ static bool queue_handshake(struct rdmux_pending_connection *pending)
         rdmux_pending_drop(pending, "out of memory");
         return false;
     }
-    pending->is_stepping = true;
+    rdmux_pending_set_stage(pending, RDMUX_PENDING_STEPPING);
     return true;
 }
 
@@ -70,6 +70,7 @@ static void take_session(struct rdmux_pending_connection *pending)
 {
     (void)rdmux_shake_end(pending->shake, &pending->tls);
     pending->shake = NULL;
+    rdmux_pending_set_stage(pending, RDMUX_PENDING_SECURED);
     rdmux_session_leave_place(pending);
     pending->have = 0;
     pending->hello_size = 0;
@@ -86,6 +87,7 @@ static bool end_step(struct rdmux_pending_connection *pending)
         take_session(pending);
         return rdmux_pending_await_more(pending);
     case RDMUX_AGAIN:
+        rdmux_pending_set_stage(pending, RDMUX_PENDING_SHAKING);
         pending->idle_since_ns = rdmux_now(pending->listener->fabric);
         return rdmux_pending_await_more(pending);
     case RDMUX_PEER_GONE:
@@ -110,8 +112,7 @@ bool rdmux_pending_shake_hands(struct rdmux_pending_connection *pending)
     if (pending->shake != NULL && rdmux_shake_is_busy(pending->shake)) {
         return true;
     }
-    if (pending->is_stepping) {
-        pending->is_stepping = false;
+    if (pending->stage == RDMUX_PENDING_STEPPING) {
         return end_step(pending);
     }
     if (pending->shake == NULL && !is_first_record_whole(pending)) {

@@ -27,7 +27,7 @@ static struct rdmux_pending_connection *find_idle(struct rdmux_listener *listene
     for (struct rdmux_list *at = listener->places.next; at != &listener->places; at = at->next) {
         struct rdmux_pending_connection *pending = RDMUX_CONTAINER(
             at, struct rdmux_pending_connection, place_link);
-        if (!pending->is_stepping &&
+        if (pending->stage != RDMUX_PENDING_STEPPING &&
             now_ns - pending->idle_since_ns >= IDLE_MS * UINT64_C(1000000) &&
             (found == NULL || pending->quota->places > found->quota->places)) {
             found = pending;
