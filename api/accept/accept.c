@@ -13,9 +13,10 @@
 #include "api/setup/setup.h"
 
 enum {
-    SETUP_IDLE_NS = 500 * 1000 *
-                    1000, /* a set-up whose peer is silent for this long may be evicted */
-    FAR_FEWER = 4,        /* … for an address or identity with this many times fewer set-ups */
+    /* A set-up whose peer is silent for SETUP_IDLE_NS may be evicted for an address or identity that
+     * has FAR_FEWER times fewer set-ups. */
+    SETUP_IDLE_NS = 500 * 1000 * 1000,
+    FAR_FEWER = 4,
     /* rounds of progress on unread messages of set-ups before another connection is taken */
     LOOKS = 16,
 };

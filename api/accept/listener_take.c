@@ -79,8 +79,8 @@ static struct rdmux_pending_connection *take_pending(struct rdmux_listener *list
         if (wait != NULL && wait->has_none) {
             wait->has_none = false;
             if (find_introduced(listener, 0) != NULL && may_take(listener, wait)) {
-                rdmux_listener_poke_waits(
-                    listener); /* it was the last call with none: all calls may take the rest */
+                /* It was the last call with none: all calls may take the rest. */
+                rdmux_listener_poke_waits(listener);
             }
         }
     }

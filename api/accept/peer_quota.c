@@ -38,7 +38,7 @@ static size_t key_of_call(const struct rdmux_rdmacm_call *call, uint8_t *key)
     return key_of_text('r', call->peer_address, length, key);
 }
 
-/* One step of SplitMix64 for each word: without the seed, nobody can tell which keys share a
+/* One step of SplitMix64 for each word. Without the seed, a peer cannot tell which keys share a
  * bucket. */
 static struct rdmux_list *bucket_of(struct rdmux_listener *listener, const uint8_t *key, size_t size)
 {

@@ -24,7 +24,7 @@ enum rdmux_pending_stage {
     RDMUX_PENDING_GREETING, /* HELLO and OFFER, or JOIN, are read in clear */
     RDMUX_PENDING_SHAKING,  /* the TLS handshake waits for the peer's next flight, or for a place */
     RDMUX_PENDING_STEPPING, /* a TLS step is queued or running, or has ended and is not evaluated */
-    RDMUX_PENDING_SECURED,  /* the same as in clear is read through the TLS session */
+    RDMUX_PENDING_SECURED,  /* HELLO and OFFER, or JOIN, are read through the TLS session */
     RDMUX_PENDING_TURNED_AWAY, /* the peer has been told; its bytes are discarded until it closes */
     RDMUX_PENDING_INTRODUCED,  /* waits for rdmux_accept() */
 };

@@ -73,7 +73,7 @@ static void hand_over_join(struct rdmux_pending_connection *pending)
 }
 
 /* A HELLO that asks for a control-channel reconnect: hands the socket to the endpoint. If the
- * endpoint does not exist any more, the peer receives a HELLO that names no connection. */
+ * endpoint is gone, sends a HELLO that names no connection. */
 static void hand_over_reconnect(struct rdmux_pending_connection *pending)
 {
     struct rdmux_fabric *fabric = pending->listener->fabric;
@@ -329,7 +329,7 @@ bool rdmux_pending_read(struct rdmux_pending_connection *pending)
             return end_failed(pending, got);
         }
     }
-    rdmux_service_call(fabric,
-                       &pending->watch); /* the socket does not report what the session holds */
+    /* The socket does not report what the session holds. */
+    rdmux_service_call(fabric, &pending->watch);
     return true;
 }

@@ -15,7 +15,7 @@
 
 struct rdmux_shakes {
     struct rdmux_fabric *fabric;
-    /* guards what follows, sources, and handshakes that are not idle; order: core/fabric.h */
+    /* guards the members below, sources, and handshakes that are not idle; order: core/fabric.h */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct rdmux_turns turns;
@@ -150,8 +150,8 @@ void rdmux_shakes_step(struct rdmux_fabric *fabric)
     pthread_mutex_lock(&shakes->lock);
     struct rdmux_shake *shake = take_next(shakes);
     if (shake != NULL) {
-        run_shakes(shakes,
-                   shake); /* its rdmux_service_call() makes the service run again for other steps */
+        /* Its rdmux_service_call() makes the service run again for other steps. */
+        run_shakes(shakes, shake);
     }
     pthread_mutex_unlock(&shakes->lock);
 }
