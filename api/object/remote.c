@@ -12,7 +12,7 @@
 #include "api/data/fast_path.h"
 #include "api/object/control_send.h"
 #include "api/object/ep.h"
-#include "api/object/mr.h"
+#include "api/object/mr_export.h"
 #include "api/object/remote_end.h"
 #include "api/progress/cq_owner.h"
 

@@ -11,7 +11,7 @@
 #include "api/data/srq.h"
 #include "api/object/control_send.h"
 #include "api/object/ep.h"
-#include "api/object/mr.h"
+#include "api/object/mr_export.h"
 #include "api/object/peer_process.h"
 #include "api/object/read_drain.h"
 #include "api/object/remote.h"

@@ -10,7 +10,7 @@
 #include "api/core/cq.h"
 #include "api/core/fabric.h"
 #include "api/core/mr.h"
-#include "api/object/mr.h"
+#include "api/object/mr_export.h"
 #include "tcp_fallback/tcp_provider.h"
 
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* A comparison with a secret takes as many instructions wherever it differs, so that no peer can
  * find the secret byte by byte. Counted by the processor's single step (x86-64). */
-#include "api/object/mr.h"
+#include "api/object/mr_export.h"
 #include "negotiation/path_secret.h"
 #include "tests/unit/api_pair.h"
 

@@ -5,6 +5,7 @@
 #include "api/core/mail.h"
 #include "api/core/mr.h"
 #include "api/object/mr.h"
+#include "api/object/mr_export.h"
 #include "api/object/revoke.h"
 #include "tests/unit/descriptors.h"
 #include "tests/unit/fake_fabric.h"
