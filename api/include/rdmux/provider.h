@@ -1,31 +1,60 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * provider.h - what the author of a provider includes; docs/PROVIDER-GUIDE.md walks through it.
+ * provider.h - the header that the author of a provider includes. docs/PROVIDER-GUIDE.md explains
+ * how its parts fit together.
  *
- * A provider moves bytes over one kind of fabric. It is a const table of operations. The core does
- * everything that is the same on all fabrics: objects, argument and token checks, the request
- * record, completion order, fences, negotiation, the control channel, liveness. A provider is left
- * with: list the local paths, open and connect endpoints, start the requests it is given, and say
- * when each is done.
+ * A provider moves bytes over one kind of fabric. It is a const table of operations, struct
+ * rdmux_provider_ops. The core does everything that is the same on all fabrics: objects, argument
+ * and token checks, the request record, completion order, fences, negotiation, the control channel,
+ * liveness. The provider lists the local paths, opens and connects endpoints, starts the requests
+ * that the core gives it, and reports when each request is done.
  *
- * Threads. Operations on a cq and on what is attached to it (endpoints, remotes, SRQs) are called
- * one at a time, by whoever owns the cq then: an application's thread or the library's service
- * thread. Operations on a domain and its regions may be called by any thread, concurrently with all
- * others; each says what it must guard. No operation is called with a lock held that a function of
- * this header would take.
+ * A first provider. Copy tests/plugins/skeleton, which compiles, loads and refuses everything. An
+ * installed rdmux has it in share/doc/rdmux/providers. Where the target's CPU carries requests out,
+ * nine operations make a working provider. The other members of the table point at functions that
+ * exist already: rdmux_software_* (provider_software.h) and rdmux_unsupported_*.
+ * tests/plugins/toy/toy.c is such a provider, complete, in one file. For one connection the core
+ * calls the nine in this order:
  *
- * Memory. The core allocates every object zeroed in the size the table names, sets the base, calls
- * open, and frees it after close. An open that fails has released what it took; no close follows.
- * Arguments are valid for the call only, unless the operation says that it keeps them.
+ *   operation     called                                              by
+ *   probe         when a fabric opens, and for each offer to a peer   any thread
+ *   ep_open       on each side, for each attempt to use a path        the cq's owner
+ *   ep_describe   next; its bytes travel to the peer                  the cq's owner
+ *   ep_connect    with the peer's bytes, then with NULL and 0 until   the cq's owner
+ *                 the result is not RDMUX_IN_PROGRESS
+ *   post          first for the proof of the path, a write with       the cq's owner
+ *                 RDMUX_PLACED; then for the program's requests
+ *   post_recv     when the program has posted receives                the cq's owner
+ *   poll          whenever the program polls or waits; by the         the cq's owner
+ *                 service thread when the program stays away
+ *   ep_quiesce    at the end, until it is not RDMUX_IN_PROGRESS       the cq's owner
+ *   ep_close      last; also after an attempt that was given up       the cq's owner
  *
- * Marks. [data path]: neither blocks, allocates nor logs. [may sleep]: set-up work, called by the
- * owner of the cq, within an application's call or a slice of the service thread, or by the thread
- * that registers memory. A provider with RDMUX_PROVIDER_QUICK promises that it never takes longer
- * than a few system calls; without the flag everything else on that cq waits for it meanwhile.
+ * Threads. One thread at a time owns a cq and all that is attached to it (endpoints, remotes,
+ * SRQs): a thread of the application, inside a call, or the library's service thread. The core
+ * calls operations on these objects from the owner only, one at a time. Any thread may call the
+ * operations on a domain and its regions, concurrently with all others; each operation says what
+ * the provider must guard. The core holds no lock during an operation that a function of this
+ * header would take. A function of this header that takes an endpoint is called by the owner of its
+ * cq, within an operation, unless its comment says otherwise.
  *
- * Errors. Operations return enum rdmux_status. Before returning a failure they call
- * rdmux_provider_error() with a text that names the thing, the cause and the remedy; it becomes the
- * caller's error text or the candidate's line in the explanation.
+ * Units. Lengths, sizes and offsets are bytes; depths and counts are entries; a time has its unit
+ * in its name.
+ *
+ * Memory. The core allocates every object zeroed, in the size that the table names. It sets the
+ * base, calls open, and frees the object after close. An open that fails has released what it took;
+ * no close follows. Arguments are valid for the call only, unless the operation says that the
+ * provider may keep them.
+ *
+ * Marks. [data path]: the operation neither blocks, allocates nor logs. [may sleep]: the operation
+ * is work of set-up. The owner of the cq calls it, within a call of the application or a slice of
+ * the service thread, or the thread that registers memory does. A provider with
+ * RDMUX_PROVIDER_QUICK promises that such an operation never takes longer than a few system calls.
+ * Without the flag everything else on that cq waits for it meanwhile.
+ *
+ * Errors. Operations return enum rdmux_status. Before an operation returns a failure it calls
+ * rdmux_provider_error() with a text that names the object, the cause and the remedy. The text
+ * becomes the caller's error text, or the candidate's line in the explanation.
  */
 #ifndef RDMUX_PROVIDER_H
 #define RDMUX_PROVIDER_H
@@ -49,9 +78,9 @@ extern "C" {
 
 enum {
     RDMUX_DESCRIPTION_MAX = 512, /* bytes of connection data, or of a region's description */
-    RDMUX_REACH_MAX = 128,       /* bytes that tell who can reach a path */
+    RDMUX_REACH_MAX = 128,       /* bytes that tell which peers can reach a path */
     RDMUX_SECRET_SIZE = 16,      /* bytes of a connection's secret */
-    RDMUX_JOIN_SIZE = 64,        /* bytes that a joining socket says first */
+    RDMUX_JOIN_SIZE = 64,        /* bytes that a joining socket sends first */
     RDMUX_TARGET_KEY_SIZE = 16,  /* bytes that name a region to the software target side */
     RDMUX_SGE_MAX = 16,          /* most entries of a scatter/gather list */
 };
@@ -60,34 +89,35 @@ enum {
 enum {
     /* No operation marked [may sleep] takes longer than a few system calls. */
     RDMUX_PROVIDER_QUICK = 1 << 0,
-    /* Honours RDMUX_FENCE itself; else the core holds fenced requests back. */
+    /* The provider honours RDMUX_FENCE itself; else the core holds fenced requests back. */
     RDMUX_PROVIDER_NATIVE_FENCE = 1 << 1,
-    /* Every local buffer needs a registration: sge.mr is never NULL then, but in sends and
-     * writes of at most the path's max_inline bytes (none, if that is 0), which the provider
-     * puts into the request itself. The core registers what the application did not: mr_register
-     * is called without a region (base.mr NULL), for memory that is never exported. It also
-     * copies lists of more pieces than the path's max_sge; without this flag the application may
-     * not ask for such lists. */
+    /* Every local buffer needs a registration: sge.mr is never NULL then. Sends and writes of at
+     * most the path's max_inline bytes are the exception (none, if max_inline is 0): the provider
+     * puts their bytes into the request itself. The core registers buffers that the application
+     * did not: it calls mr_register without a region (base.mr NULL), for memory that is never
+     * exported. It also copies lists of more pieces than the path's max_sge; without this flag the
+     * application may not ask for such lists. */
     RDMUX_PROVIDER_LOCAL_KEYS = 1 << 2,
-    /* Its SRQs match messages with receives by themselves: srq_post_recv gives them each receive,
-     * which is theirs until rdmux_provider_received() by the endpoint that it went to, or
-     * srq_close. Such an SRQ serves endpoints of one device only; the core sees to that. */
+    /* The device matches messages with the receives of an SRQ. srq_post_recv gives it each
+     * receive. The receive belongs to the provider until rdmux_provider_received() by the endpoint
+     * that took it, or until srq_close. Such an SRQ serves endpoints of one device only; the core
+     * ensures that. */
     RDMUX_PROVIDER_DEVICE_SRQ = 1 << 4,
-    /* Its fabric never gives a silent peer up by itself: ep_ping is called with each heartbeat,
-     * however busy the endpoint is. */
+    /* The fabric never gives up a silent peer by itself: the core calls ep_ping with each
+     * heartbeat, however busy the endpoint is. */
     RDMUX_PROVIDER_PING_BUSY = 1 << 5,
-    RDMUX_PROVIDER_LAST_RESORT = 1 << 3, /* ranked behind every provider without this flag */
+    RDMUX_PROVIDER_LAST_RESORT = 1 << 3, /* ranks behind every provider without this flag */
     /* The device may still read memory for a peer's read after mr_invalidate has returned. After
      * each mr_invalidate the core posts an empty PLACED write to every importer's endpoint, at any
-     * time and beside other requests: it is done when no answer that the device began before it is
-     * under way to the peer. */
+     * time and beside other requests. The provider calls that write done when no answer that the
+     * device began before it is under way to the peer. */
     RDMUX_PROVIDER_READS_LINGER = 1 << 6,
 };
 
 /* -------------------------------------------------------------------------------------- objects */
 
-/* Each provider embeds these as first member of its own structs. Fields are set by the core and
- * read-only for the provider, unless noted. */
+/* Each provider embeds these structs as first member of its own ones. The core sets the fields, and
+ * the provider only reads them, unless a comment says otherwise. */
 
 struct rdmux_provider_ops;
 
@@ -97,7 +127,7 @@ struct rdmux_provider_domain {
     struct rdmux_fabric *fabric;
 };
 
-/* What a completion queue of the application has on one domain. */
+/* The part of a completion queue of the application that is on one domain. */
 struct rdmux_provider_cq {
     struct rdmux_provider_domain *domain;
     struct rdmux_cq *cq;
@@ -118,17 +148,18 @@ struct rdmux_provider_ep {
     struct rdmux_provider_cq *cq;
     struct rdmux_ep *ep;
     void *core; /* the core's own */
-    /* 1: on that list. Set through rdmux_provider_ready(). Not 0: the core will look anyway. */
+    /* 1: the endpoint is on the list of those that the core looks at with the next poll.
+     * rdmux_provider_ready() sets it. Not 0: the core will look anyway. */
     uint32_t ready;
-    uint32_t resume; /* 1: what post refused may be tried again. Set by rdmux_provider_resume() */
-    uint64_t system_calls; /* the provider counts here */
+    uint32_t resume; /* 1: the core may post a refused request again; rdmux_provider_resume() */
+    uint64_t system_calls; /* calls for this endpoint; the provider counts them here */
     /* With RDMUX_PROVIDER_LOCAL_KEYS: bytes of a send or write that need no key. ep_open may set it
-     * where the path's max_inline could not tell. */
+     * where probe did not know the value for the path's max_inline. */
     uint32_t max_inline;
     /* With RDMUX_PROVIDER_LOCAL_KEYS: ep_open sets 1 if the peer's device writes the data of a read
-     * into our memory and needs a right on the region for it. The pieces of a read then have
-     * RDMUX_ACCESS_READ_SINK, or are the core's own registrations (mr.mr NULL) with that right. The
-     * peer cannot reach regions without it. */
+     * into this side's memory and needs a right on the region for it. The pieces of a read then
+     * have RDMUX_ACCESS_READ_SINK, or are the core's own registrations (mr.mr NULL) with that
+     * right. The peer cannot reach regions without it. */
     uint32_t needs_sinks;
 };
 
@@ -137,7 +168,7 @@ struct rdmux_provider_remote {
     struct rdmux_provider_ep *ep;
     struct rdmux_remote *remote;
     uint64_t length;
-    /* RDMUX_ACCESS_REMOTE_*; remote_open may take bits away that the path cannot do. */
+    /* RDMUX_ACCESS_REMOTE_*; remote_open may clear bits that the path cannot grant. */
     uint32_t access;
     uint32_t mapped; /* remote_open sets 1 if reads and writes are plain copies */
 };
@@ -156,11 +187,12 @@ struct rdmux_provider_sge {
     struct rdmux_provider_mr *mr;
 };
 
-/* The core's record of one request, send side or receive. It stays where it is, with its list,
- * until the provider calls it done; the provider may keep pointers to it until then. 128 bytes. */
+/* The core's record of one request of the send side, or of one receive. The record and its list
+ * stay where they are until the provider calls the record done; the provider may keep pointers to
+ * them until then. 128 bytes. */
 struct rdmux_request {
     uint32_t op; /* RDMUX_OP_* */
-    /* RDMUX_INLINE (a held one's bytes were copied; the list points at the copy),
+    /* RDMUX_INLINE (of a request that the core held back, the list points at a copy),
      * RDMUX_PLACED, … */
     uint32_t flags;
     uint32_t imm;
@@ -184,12 +216,13 @@ struct rdmux_request {
     uint64_t provider[3];       /* the provider's own */
 };
 
-/* Marks the endpoint as having something for the core to look at (a request done, a resume).
- * [data path] */
+/* Makes the core look at the endpoint with the next poll: a request is done, or post may be called
+ * again. [data path] */
 RDMUX_API void rdmux_provider_ready(struct rdmux_provider_ep *ep);
 
-/* A send-side request is done; its buffers are the application's again. Any order; the core
- * restores posting order. [data path] */
+/* Reports that a send-side request is done with this status. Its buffers belong to the application
+ * again, and the record to the core. Requests may be done in any order; the core restores posting
+ * order. [data path] */
 static inline void rdmux_provider_done(struct rdmux_provider_ep *ep, struct rdmux_request *request,
                                        uint32_t status)
 {
@@ -200,7 +233,7 @@ static inline void rdmux_provider_done(struct rdmux_provider_ep *ep, struct rdmu
     }
 }
 
-/* After post returned RDMUX_AGAIN: it may work now. [data path] */
+/* Reports that post, which returned RDMUX_AGAIN, may work now. [data path] */
 static inline void rdmux_provider_resume(struct rdmux_provider_ep *ep)
 {
     ep->resume = 1;
@@ -209,45 +242,48 @@ static inline void rdmux_provider_resume(struct rdmux_provider_ep *ep)
     }
 }
 
-/* Takes the oldest receive of the endpoint, or of its SRQ, that no message has met yet; NULL if
- * there is none: then post_recv or srq_post_recv is called when there is. For providers that match
- * messages with receives in software. [data path] */
+/* Takes the oldest receive of the endpoint, or of its SRQ, that no message has met yet. Returns
+ * NULL if there is none; the core then calls post_recv or srq_post_recv when there is one. The
+ * record belongs to the provider until rdmux_provider_received(). For providers that match messages
+ * with receives in software. [data path] */
 RDMUX_API struct rdmux_request *rdmux_provider_take_receive(struct rdmux_provider_ep *ep);
 
-/* Receives that rdmux_provider_take_receive() could still give this endpoint; with an SRQ those
- * that are reserved for no endpoint. [data path] */
+/* Returns the number of receives that rdmux_provider_take_receive() could still give this endpoint;
+ * with an SRQ the number of those that are reserved for no endpoint. [data path] */
 RDMUX_API uint32_t rdmux_provider_receives(struct rdmux_provider_ep *ep);
 
 /*
- * Shared receives that a peer is promised: as long as they are reserved for the endpoint no other
- * endpoint, of whatever provider, can take them. rdmux_provider_take_receive() uses the endpoint's
- * own reservation first. Returns how many of count were reserved; 0: there is none, and post_recv
- * is called when there is. Without an SRQ nothing needs to be reserved: 0. [data path]
+ * Reserves shared receives that the provider promises to its peer. No other endpoint, of whatever
+ * provider, can take them as long as they are reserved for this endpoint.
+ * rdmux_provider_take_receive() uses the endpoint's own reservation first. Returns how many of
+ * count are reserved. 0: there is none, and the core calls post_recv when there is one. Without an
+ * SRQ nothing needs to be reserved, and the result is 0. [data path]
  */
 RDMUX_API uint32_t rdmux_provider_reserve(struct rdmux_provider_ep *ep, uint32_t count);
-/* Gives count reserved receives back, for whoever waits. [data path] */
+/* Gives count reserved receives back, for endpoints that wait for one. [data path] */
 RDMUX_API void rdmux_provider_unreserve(struct rdmux_provider_ep *ep, uint32_t count);
-/* 1 while an endpoint of the SRQ waits for a receive: an endpoint with unused reserved receives
- * returns them (rdmux_provider_unreserve()). post_recv is called with NULL and 0 when this becomes
- * so for an endpoint of another domain. [data path] */
+/* Returns 1 while an endpoint of the SRQ waits for a receive. An endpoint with unused reserved
+ * receives then returns them (rdmux_provider_unreserve()). When an endpoint begins to wait, the
+ * core calls post_recv with NULL and 0 on endpoints of other domains that have reserved some.
+ * [data path] */
 RDMUX_API int rdmux_provider_receives_awaited(const struct rdmux_provider_ep *ep);
 
-/* 1 if the endpoint takes its receives from an SRQ. */
+/* Returns 1 if the endpoint takes its receives from an SRQ. */
 RDMUX_API int rdmux_provider_has_srq(const struct rdmux_provider_ep *ep);
 
-/* A receive is done: opcode, length, imm, wc_flags and status are set by this call. In arrival
- * order. length is the message's, also where it is longer than the buffer (status RDMUX_LENGTH,
- * followed by rdmux_provider_failed()). [data path] */
+/* Reports that a receive is done; sets its opcode, length, imm, wc_flags and status. The provider
+ * reports receives in arrival order. length: bytes of the message, also where it is longer than the
+ * buffer (status RDMUX_LENGTH, followed by rdmux_provider_failed()). [data path] */
 RDMUX_API void rdmux_provider_received(struct rdmux_provider_ep *ep, struct rdmux_request *request,
                                        uint32_t status, uint32_t opcode, uint64_t length,
                                        uint32_t wc_flags, uint32_t imm);
 
 /*
- * The same for several at once. rdmux_provider_next_receives() gives the records, adjacent ones,
- * that rdmux_provider_take_receive() would give one after the other from now on, and returns how
- * many; 0: the provider takes the receives one by one. An SRQ always returns 0. The
- * provider fills in the first few by rdmux_provider_fill_receive(), and then tells how many by
- * rdmux_provider_filled_receives(), before any other call. [data path]
+ * The same for several receives at once. rdmux_provider_next_receives() sets *first to adjacent
+ * records, those that rdmux_provider_take_receive() would give one after the other from now on, and
+ * returns how many there are. 0: the provider takes the receives one by one; with an SRQ the result
+ * is always 0. The provider fills the first few records by rdmux_provider_fill_receive(), and then
+ * reports their number by rdmux_provider_filled_receives(), before any other call. [data path]
  */
 RDMUX_API uint32_t rdmux_provider_next_receives(struct rdmux_provider_ep *ep,
                                                 struct rdmux_request **first);
@@ -263,33 +299,36 @@ static inline void rdmux_provider_fill_receive(struct rdmux_request *request, ui
 }
 RDMUX_API void rdmux_provider_filled_receives(struct rdmux_provider_ep *ep, uint32_t count);
 
-/* The path failed by itself, with a reason. The core ends the endpoint (or moves it): it will call
- * ep_quiesce and ep_close, not within this call. status RDMUX_PEER_GONE, RDMUX_DENIED,
- * RDMUX_LENGTH, RDMUX_PROTOCOL, RDMUX_IO … text is copied. RDMUX_FLUSHED: the path ended
- * without a cause, as a refusal of the peer may have been lost. The core then asks the peer; the
- * endpoint ends with that cause, or with RDMUX_PEER_GONE. The provider leaves the endpoint's
- * requests to the core until ep_quiesce. */
+/*
+ * Reports that the path has failed by itself, and why. The core ends the endpoint, or moves it to
+ * another path: it will call ep_quiesce and ep_close, not within this call. Until ep_quiesce the
+ * provider leaves the endpoint's requests to the core.
+ * status  RDMUX_PEER_GONE, RDMUX_DENIED, RDMUX_LENGTH, RDMUX_PROTOCOL, RDMUX_IO … RDMUX_FLUSHED:
+ *         the path ended without a cause, as a refusal of the peer may have been lost. The core
+ *         then asks the peer; the endpoint ends with the peer's cause, or with RDMUX_PEER_GONE.
+ * text    Is copied; NULL: none.
+ */
 RDMUX_API void rdmux_provider_failed(struct rdmux_provider_ep *ep, enum rdmux_status status,
                                      const char *text);
 
 /* ---------------------------------------------------------------------------------------- paths */
 
-/* One local path of a provider. What probe leaves zero is "none" or "no limit". */
+/* One local path of a provider. A field that probe leaves zero means "none" or "no limit". */
 struct rdmux_local_path {
     char device[RDMUX_NAME_MAX];
     char address[RDMUX_ADDRESS_MAX];
-    uint32_t reason;   /* RDMUX_REASON_USABLE, or why not; then text and hint say it in words */
+    uint32_t reason;   /* RDMUX_REASON_USABLE, or why not; text and hint then have the words */
     uint32_t software; /* 1: an RDMA device emulated in software */
     char text[RDMUX_TEXT_MAX];
     char hint[RDMUX_TEXT_MAX];
-    uint64_t bandwidth;  /* bytes per second */
-    uint32_t latency_ns; /* half round trip of a small message */
-    uint32_t mtu;
+    uint64_t bandwidth;   /* bytes per second */
+    uint32_t latency_ns;  /* half round trip of a small message */
+    uint32_t mtu;         /* bytes */
     uint64_t native;      /* RDMUX_CAP_* */
     uint64_t emulated;    /* RDMUX_CAP_* */
-    uint64_t max_message; /* longest send, and part of a write or read; 0 = no limit */
+    uint64_t max_message; /* bytes of the longest send, or part of a write or read; 0 = no limit */
     uint32_t max_sge;     /* pieces of each list, shared receives' too; 0 = RDMUX_SGE_MAX */
-    uint32_t max_inline;  /* 0 = no limit */
+    uint32_t max_inline;  /* bytes; 0 = no limit */
     uint32_t security;    /* enum rdmux_security */
     uint32_t reach_length;
     /* Sent with the offer; only the provider's reach operation reads it. */
@@ -299,7 +338,7 @@ struct rdmux_local_path {
     uint64_t spare[7];
 };
 
-/* What an endpoint is opened for. */
+/* Options of ep_open. The struct is valid until ep_close. */
 struct rdmux_provider_ep_attr {
     enum rdmux_role role;
     uint32_t send_depth;
@@ -314,32 +353,33 @@ struct rdmux_provider_ep_attr {
     uint32_t ecn;         /* the two bits themselves */
     uint32_t service_level;
     uint32_t data_sockets; /* granted */
-    uint32_t has_failover; /* 1: a path that fails is left for another one, and is not the end */
+    uint32_t has_failover; /* 1: if the path fails, the endpoint moves to another one */
     const struct rdmux_local_path *path;
     struct rdmux_provider_srq *srq; /* NULL, or the endpoint's SRQ on this domain */
-    /* Where the peer's control channel is; the connector may join there. NULL for an adopted socket
-     * that is not IP. */
+    /* Address of the peer's control channel; the connector may join there. NULL for an adopted
+     * socket that is not IP. */
     const struct sockaddr *peer_address;
     uint32_t peer_address_length;
-    /* Adopted: the data shares this socket with the control channel, see attach. -1: none. */
+    /* An adopted socket, which carries the data beside the control channel, see ep_control. -1:
+     * none. */
     int shared_socket;
-    /* Of an endpoint of rdmux_rdmacm_ops.endpoints, else NULL. */
+    /* The call of an endpoint of rdmux_rdmacm_ops.endpoints, else NULL. */
     struct rdmux_rdmacm_call *call;
-    /* Where sockets to the peer are to come from, of the family of peer_address:
-     * rdmux_ep_attr.local as an address, port 0. NULL: from anywhere. */
+    /* Local address of sockets to the peer, of the family of peer_address: rdmux_ep_attr.local as
+     * an address, port 0. NULL: any. */
     const struct sockaddr *local_address;
     uint32_t local_address_length;
     uint32_t spare1;
 };
 
-/* Requests of the peer that this side has carried out. Informative; 0 where a provider does not
- * count. */
+/* Numbers of the peer's requests that this side has carried out. They are informative; 0 if the
+ * provider does not count. */
 struct rdmux_provider_counts {
     uint64_t received; /* sends and write_imms delivered into receives */
     uint64_t executed; /* atomics carried out */
 };
 
-/* What async_event tells of a device. */
+/* An event of a device, filled in by async_event. */
 struct rdmux_provider_event {
     /* RDMUX_REASON_PORT_DOWN, RDMUX_REASON_USABLE (up again), RDMUX_REASON_NO_DEVICE (gone) … */
     uint32_t reason;
@@ -361,8 +401,8 @@ struct rdmux_provider_mr_attr {
     uint64_t length;
     uint32_t access;   /* RDMUX_ACCESS_* */
     uint32_t ordering; /* RDMUX_ORDERING_* */
-    /* memfd that holds the bytes from its offset 0 (rdmux_mr_alloc), -1 for the caller's memory.
-     * The core's. */
+    /* A memfd that holds the bytes from its offset 0 (rdmux_mr_alloc()); -1 for memory of the
+     * caller. It stays the core's. */
     int memory_fd;
     uint32_t spare;
 };
@@ -374,19 +414,19 @@ enum {
 };
 
 /*
- * rdmux_cq_poll() while the fast path is open; cq is not NULL. Enters the cq by
- * rdmux_fast_path_enter() and leaves it by rdmux_fast_path_leave(). Returns completions of the fast
- * path's writes that succeeded, in order. Anything else it keeps for the provider's ordinary poll,
- * which rdmux_fast_path_poll() comes to. [data path]
+ * The function that rdmux_cq_poll() calls while the fast path is open; cq is not NULL. It enters
+ * the cq by rdmux_fast_path_enter() and leaves it by rdmux_fast_path_leave(). It returns
+ * completions of the fast path's writes that succeeded, in order. Anything else it keeps for the
+ * provider's ordinary poll, and calls rdmux_fast_path_poll(), which leads there. [data path]
  */
 typedef size_t (*rdmux_fast_path_poll_fn)(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max);
 
 /* ------------------------------------------------------------------------------------ the table */
 
 /*
- * What a provider promises the core. Every operation but those of the fast path is set; one that
- * the fabric lacks points at its rdmux_unsupported_* function, so nobody tests for NULL, and the
- * registry refuses a table with a hole.
+ * The contract between a provider and the core. Every operation is set, except those of the fast
+ * path and rdmacm. An operation that the fabric lacks points at its rdmux_unsupported_* function.
+ * So the core never tests for NULL, and the registry refuses a table with a hole.
  */
 struct rdmux_provider_ops {
     uint32_t abi;     /* RDMUX_PROVIDER_ABI */
@@ -402,31 +442,32 @@ struct rdmux_provider_ops {
     size_t mr_size;
     size_t remote_size;
 
-    /* Lists the local paths, up to max; *count says how many there are. A machine without a
-     * path returns one entry with a reason (no device, no driver), not a failure. Any thread.
-     * [may sleep] */
+    /* Lists the local paths, up to max; sets *count to the number of all there are. On a machine
+     * without a path it returns one entry with a reason (no device, no driver), not a failure. Any
+     * thread. [may sleep] */
     enum rdmux_status (*probe)(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
                                size_t max, size_t *count);
 
-    /* Can a path with the reach bytes `ours` talk to a peer's path with `theirs`?
-     * RDMUX_REASON_NONE = yes; else why not, and a text of at most RDMUX_TEXT_MAX bytes. A pure
-     * function; theirs is untrusted input. Any thread. */
+    /* Can a path with the reach bytes `ours` talk to a peer's path with `theirs`? Returns
+     * RDMUX_REASON_NONE if it can; else why not, with a text of at most RDMUX_TEXT_MAX bytes. A
+     * pure function; theirs is untrusted input. Any thread. */
     enum rdmux_reason (*reach)(const uint8_t *ours, size_t ours_length, const uint8_t *theirs,
                                size_t theirs_length, char *text);
 
-    /* Opens the device of a path of probe. Any thread. [may sleep] */
+    /* Opens the device of a path that probe has listed. Any thread. [may sleep] */
     enum rdmux_status (*domain_open)(struct rdmux_provider_domain *domain,
                                      const struct rdmux_local_path *path);
-    /* Nothing of the domain is left. [may sleep] */
+    /* Closes the device. Its regions, cqs and endpoints are closed already. [may sleep] */
     void (*domain_close)(struct rdmux_provider_domain *domain);
-    /* Takes the oldest event of the device. RDMUX_AGAIN: none. domain_fd is readable when there is
-     * one, -1 if there never is. */
+    /* Takes the oldest event of the device. RDMUX_AGAIN: there is none. The descriptor that
+     * domain_fd returns is readable while there is an event; -1: the device never has any. The
+     * service thread calls async_event. */
     enum rdmux_status (*async_event)(struct rdmux_provider_domain *domain,
                                      struct rdmux_provider_event *out);
     int (*domain_fd)(struct rdmux_provider_domain *domain);
-    /* Reports what is wrong or suboptimal on this machine. The core does not call it: `rdmux
-     * doctor` reads the system's files, which takes no library of the fabric and no right to its
-     * devices. [may sleep] */
+    /* Reports settings of this machine that prevent use or cost speed. The core does not call it:
+     * `rdmux doctor` reads the system's files, which needs no library of the fabric and no right to
+     * its devices. [may sleep] */
     enum rdmux_status (*inspect)(struct rdmux_fabric *fabric,
                                  void (*report)(void *user,
                                                 const struct rdmux_provider_finding *finding),
@@ -435,121 +476,129 @@ struct rdmux_provider_ops {
     /* Registers memory with the device. Any thread. [may sleep] */
     enum rdmux_status (*mr_register)(struct rdmux_provider_mr *mr,
                                      const struct rdmux_provider_mr_attr *attr);
-    /* Ends local access, and the peers' where mr_invalidate was not called. Any thread. [may sleep]
-     */
+    /* Ends local access, and remote access where mr_invalidate was not called. Any thread. [may
+     * sleep] */
     void (*mr_deregister)(struct rdmux_provider_mr *mr);
-    /* Writes the bytes with which the peer of ep can reach the region: remote_open there gets them.
-     * Called at each import, by ep's cq owner. *size: room, then used. */
+    /* Writes the bytes by which the peer of ep can reach the region; the peer's remote_open gets
+     * them. The owner of ep's cq calls it at each import. *size: the room in bytes, then the bytes
+     * used. */
     enum rdmux_status (*mr_describe)(struct rdmux_provider_mr *mr, struct rdmux_provider_ep *ep,
                                      uint8_t *out, size_t *size);
-    /* Ends remote access: when it returns, no later access by a description given out so far
-     * changes or reads a byte. The region may be described again afterwards, with another key. Any
-     * thread. [may sleep] */
+    /* Ends remote access. When it returns, no later access by a description given out so far
+     * changes or reads a byte. mr_describe may follow, and then gives another key. Any thread. [may
+     * sleep] */
     enum rdmux_status (*mr_invalidate)(struct rdmux_provider_mr *mr);
 
+    /* Opens the part of a cq that is on this domain. depth: entries. [may sleep] */
     enum rdmux_status (*cq_open)(struct rdmux_provider_cq *cq, uint32_t depth);
     void (*cq_close)(struct rdmux_provider_cq *cq);
-    /* Makes progress on everything attached: requests done, receives done, target-side work,
-     * faults. Bounded: at most about budget requests, then returns. Returns how much it did; 0 =
-     * nothing to do now. Also releases held doorbells. [data path] */
+    /* Makes progress on everything attached to the cq: requests done, receives done, target-side
+     * work, faults. Handles about budget requests at most. Returns how many it handled; 0: there is
+     * nothing to do now. Also rings doorbells that were held back. [data path] */
     size_t (*poll)(struct rdmux_provider_cq *cq, size_t budget);
-    /* Makes the descriptor readable at the next completion or event. RDMUX_AGAIN: one is there
-     * already; the core polls, which may take a part of them, and arms again. The provider must not
-     * lose an event between the two. */
+    /* Makes the descriptor readable at the next completion or event. RDMUX_AGAIN: there is one
+     * already; the core polls, which may take only some of them, and arms again. The provider must
+     * not lose an event between poll and arm. */
     enum rdmux_status (*arm)(struct rdmux_provider_cq *cq);
-    /* A descriptor for epoll, the same for the cq's whole life; level-triggered: readable until
-     * poll has taken the completion or event. It may be readable without arm. */
+    /* Returns a descriptor for epoll, the same for the cq's whole life. It is level-triggered:
+     * readable until poll has taken the completion or event. It may be readable without arm. */
     int (*fd)(struct rdmux_provider_cq *cq);
 
     /* Builds an unconnected endpoint. attr is valid until ep_close. [may sleep] */
     enum rdmux_status (*ep_open)(struct rdmux_provider_ep *ep,
                                  const struct rdmux_provider_ep_attr *attr);
-    /* Writes the connection data that the peer's ep_connect gets. *size: room
-     * (RDMUX_DESCRIPTION_MAX), then used. */
+    /* Writes the connection data that the peer's ep_connect gets. *size: the room in bytes
+     * (RDMUX_DESCRIPTION_MAX), then the bytes used. */
     enum rdmux_status (*ep_describe)(struct rdmux_provider_ep *ep, uint8_t *out, size_t *size);
-    /* First call: the peer's connection data. RDMUX_IN_PROGRESS: called again with NULL, 0 whenever
-     * the cq made progress, until RDMUX_OK or a failure. The connector's first call comes before
-     * the acceptor's. [may sleep] */
+    /* Connects the endpoint. The first call gives the peer's connection data, untrusted input.
+     * After RDMUX_IN_PROGRESS the core calls it with NULL and 0 whenever the cq made progress,
+     * until RDMUX_OK or a failure. The connector's first call comes before the acceptor's. [may
+     * sleep] */
     enum rdmux_status (*ep_connect)(struct rdmux_provider_ep *ep, const uint8_t *peer, size_t size);
-    /* A socket of the peer joined this endpoint at our listener (its first RDMUX_JOIN_SIZE bytes
-     * are read already); index is what the peer put into rdmux_provider_join(). On RDMUX_OK the
-     * socket is the provider's, else the core closes it. May come before ep_connect. */
+    /* Takes a socket of the peer that has joined this endpoint at the local listener; the core has
+     * read its first RDMUX_JOIN_SIZE bytes. index is the number that the peer gave to
+     * rdmux_provider_join(). On RDMUX_OK the socket belongs to the provider, else the core closes
+     * it. The call may come before ep_connect. */
     enum rdmux_status (*ep_join)(struct rdmux_provider_ep *ep, int socket, uint32_t index);
-    /* With shared_socket: sends a frame of the control channel between the data. RDMUX_AGAIN: no
-     * room; poll, then again. */
+    /* With shared_socket: sends a frame of the control channel between the data. RDMUX_AGAIN: there
+     * is no room; the core polls, then calls it again. */
     enum rdmux_status (*ep_control)(struct rdmux_provider_ep *ep, const void *frame, size_t size);
-    /* Nothing was posted for a quarter of the liveness time, and the peer's process is heard on the
-     * control channel: send something that shows the path is alive (or fails). The path's own
-     * keepalive may do. */
+    /* Sends something that shows that the path is alive, or that fails. The core calls it if
+     * nothing was posted for a quarter of the liveness time and heartbeats arrive on the control
+     * channel. The path's own keepalive may serve instead. */
     enum rdmux_status (*ep_ping)(struct rdmux_provider_ep *ep);
-    /* Kills the path and drains: when it returns RDMUX_OK, neither the device nor the peer accesses
-     * a request's buffer, and no late message is delivered. Requests not done stay so; the core
-     * completes them. Receives already complete are reported before. Fills *counts.
-     * RDMUX_IN_PROGRESS: a copy is still under way; called again. Never waits. */
+    /* Ends the path. When it returns RDMUX_OK, neither the device nor the peer accesses a request's
+     * buffer, and no late message is delivered. Receives that are complete are reported before.
+     * Requests that are not done stay so; the core completes them. Fills *counts.
+     * RDMUX_IN_PROGRESS: a copy is still under way; the core calls it again. Never waits. */
     enum rdmux_status (*ep_quiesce)(struct rdmux_provider_ep *ep,
                                     struct rdmux_provider_counts *counts);
-    /* Ends the endpoint. ep_quiesce comes before, at least once; where a copy outlasts the time
-     * that an end may take, its last answer was RDMUX_IN_PROGRESS. Never waits for the network.
-     * A shared_socket is left open and, if at a frame's border, usable. */
+    /* Ends the endpoint. The core has called ep_quiesce at least once. Its last result was
+     * RDMUX_IN_PROGRESS only if a copy lasts longer than an end may take. Never waits for the
+     * network. A shared_socket stays open, and usable if it is at a border between frames. */
     void (*ep_close)(struct rdmux_provider_ep *ep);
 
-    /* Starts requests in order. *posted is how many were taken; the status is that of
-     * requests[*posted]. RDMUX_AGAIN: not now (queue full, no credit): the core holds it and all
-     * behind, and posts again after rdmux_provider_resume(). Any other failure ends the endpoint
-     * with it. A request taken is reported by rdmux_provider_done() exactly once, maybe within this
-     * call; with UNSIGNALED too. [data path] */
+    /* Starts requests in order. Sets *posted to the number of requests taken; the status is that of
+     * requests[*posted]. RDMUX_AGAIN: not now (queue full, no credit). The core then holds this
+     * request and all behind it back, and posts them again after rdmux_provider_resume(). Any other
+     * failure ends the endpoint with that status. The provider reports each request that it took by
+     * rdmux_provider_done() exactly once, possibly within this call, and also with
+     * RDMUX_UNSIGNALED. [data path] */
     enum rdmux_status (*post)(struct rdmux_provider_ep *ep, struct rdmux_request *requests,
                               size_t count, uint32_t flags, size_t *posted);
-    /* Lets go of what RDMUX_POST_MORE held back. [data path] */
+    /* Rings the doorbell that RDMUX_POST_MORE held back. [data path] */
     void (*doorbell)(struct rdmux_provider_ep *ep);
-    /* New receives, adjacent records; they stay until rdmux_provider_received(). Providers that
-     * match in software take them with rdmux_provider_take_receive() and use this call to tell the
-     * peer; others queue them with the device. NULL and 0: no new record, but there may be a
-     * receive where there was none (an SRQ's, or the path has just become the endpoint's).
-     * [data path] */
+    /* Announces new receives, as adjacent records, which stay until rdmux_provider_received(). A
+     * provider that matches in software takes them by rdmux_provider_take_receive(), and uses this
+     * call to tell the peer. Any other provider queues them with the device. NULL and 0: there is
+     * no new record, but there may be a receive where there was none: one of an SRQ, or the path
+     * has just become the endpoint's. [data path] */
     enum rdmux_status (*post_recv)(struct rdmux_provider_ep *ep, struct rdmux_request *requests,
                                    size_t count);
 
+    /* Opens the part of an SRQ that is on this domain. depth: receives. [may sleep] */
     enum rdmux_status (*srq_open)(struct rdmux_provider_srq *srq, uint32_t depth, uint32_t max_sge);
     void (*srq_close)(struct rdmux_provider_srq *srq);
+    /* Announces new receives of an SRQ, as post_recv does. [data path] */
     enum rdmux_status (*srq_post_recv)(struct rdmux_provider_srq *srq,
                                        struct rdmux_request *requests, size_t count);
 
-    /* Makes a peer's region usable on ep from the bytes of its mr_describe, untrusted input.
-     * length and access are set. */
+    /* Makes a peer's region usable on its endpoint. description: the bytes of the peer's
+     * mr_describe, untrusted input. length and access of the remote are set. */
     enum rdmux_status (*remote_open)(struct rdmux_provider_remote *remote,
                                      const uint8_t *description, size_t size);
-    /* No request uses it any more. */
+    /* Ends the import. No request uses it any more. */
     void (*remote_close)(struct rdmux_provider_remote *remote);
 
-    /* Appended; a shorter table has none. */
+    /* The members from here on were appended; a table that ends before one of them lacks it. */
     const struct rdmux_rdmacm_ops *rdmacm; /* NULL: no connections to programs that are not rdmux */
 
-    /* The fast path, see provider_fast_path.h: all of them, or NULL, as in a table that ends before
-     * them.
+    /* The fast path, see provider_fast_path.h. All three members are set or NULL; a table may also
+     * end before them.
      *
-     * Opens the fast path for an endpoint all of whose send-side requests are done: sets
-     * fast->post, what it needs of fast->provider, and *poll. 0: not now, as something is to be
-     * done on the cq. [data path]
+     * Opens the fast path for an endpoint whose send-side requests are all done. Sets fast->post,
+     * *poll, and the words of fast->provider that these two need. Returns 1. Returns 0 if it is not
+     * possible now, as there is other work on the cq. [data path]
      */
     int (*fast_path_open)(struct rdmux_provider_ep *ep, struct rdmux_fast_path *fast,
                           rdmux_fast_path_poll_fn *poll);
-    /* Closes it. posted: writes since fast_path_open, of which the oldest `done` are done. Those
-     * under way, from fast->tail on by next, have records now and are reported as if they had
-     * been given to post. [data path] */
+    /* Closes the fast path. posted: the number of writes since fast_path_open, of which the oldest
+     * `done` are done. The others are under way: the entries from fast->tail on, linked by next,
+     * have records now. The provider reports them as if post had taken them. [data path] */
     void (*fast_path_close)(struct rdmux_provider_ep *ep, struct rdmux_fast_path *fast,
                             uint64_t posted, uint64_t done);
-    /* What the fast path's post gets of a remote that is open. */
+    /* Fills in what the fast path's post gets about a remote that is open. */
     void (*fast_path_target)(const struct rdmux_provider_remote *remote,
                              struct rdmux_fast_path_target *out);
 };
 
-/* Bytes of a table of the first header: what was appended may be missing. */
+/* Bytes of the table in the first version of this header. The members behind it may be missing. */
 #define RDMUX_PROVIDER_OPS_SIZE_LEAST offsetof(struct rdmux_provider_ops, rdmacm)
 
-/* What a plug-in file exports, by the name RDMUX_PLUGIN_SYMBOL: a function that returns its
- * providers. The core checks abi first and looks at nothing else if it differs. Called once per
- * fabric that loads the file; the file stays loaded. */
+/* A plug-in file exports one function by the name RDMUX_PLUGIN_SYMBOL, which returns this struct:
+ * its providers. The struct stays the plug-in's and is never freed. The core checks abi first and
+ * looks at nothing else if it differs. It calls the function once per fabric that loads the file;
+ * the file stays loaded. */
 struct rdmux_plugin {
     uint32_t abi; /* RDMUX_PROVIDER_ABI */
     uint32_t count;
@@ -558,8 +607,8 @@ struct rdmux_plugin {
 #define RDMUX_PLUGIN_SYMBOL "rdmux_plugin"
 typedef const struct rdmux_plugin *(*rdmux_plugin_fn)(void);
 
-/* For operations that a fabric lacks. They return RDMUX_UNSUPPORTED (AGAIN for async_event, -1 for
- * domain_fd) or do nothing. */
+/* Functions for operations that a fabric lacks. They return RDMUX_UNSUPPORTED (async_event:
+ * RDMUX_AGAIN, domain_fd: -1) or do nothing. */
 RDMUX_API enum rdmux_status rdmux_unsupported_async_event(struct rdmux_provider_domain *domain,
                                                           struct rdmux_provider_event *out);
 RDMUX_API int rdmux_unsupported_domain_fd(struct rdmux_provider_domain *domain);
@@ -577,36 +626,38 @@ RDMUX_API void rdmux_unsupported_doorbell(struct rdmux_provider_ep *ep);
 
 #define RDMUX_PRINTF(at, first) __attribute__((format(printf, at, first)))
 
-/* Sets the text of the failure that the running operation is about to return. Never on the data
- * path's good case. */
+/* Sets the text of the failure that the running operation is about to return. Any thread. An
+ * operation that succeeds does not call it. */
 RDMUX_API void rdmux_provider_error(const char *format, ...) RDMUX_PRINTF(1, 2);
-/* One line for the fabric's log. */
+/* Writes one line to the fabric's log, without a newline. Any thread; not on the data path. */
 RDMUX_API void rdmux_provider_log(struct rdmux_fabric *fabric, enum rdmux_log_level level,
                                   const char *format, ...) RDMUX_PRINTF(3, 4);
-/* Zeroed memory by the fabric's allocator, or NULL; aligned to 64 bytes. */
+/* Returns size zeroed bytes of the fabric's allocator, aligned to 64 bytes, or NULL.
+ * rdmux_provider_release() frees them; NULL is allowed there. Any thread; not on the data path. */
 RDMUX_API void *rdmux_provider_allocate(struct rdmux_fabric *fabric, size_t size);
 RDMUX_API void rdmux_provider_release(struct rdmux_fabric *fabric, void *memory);
-/* Unguessable bytes. */
+/* Fills out with size unguessable bytes. RDMUX_IO: there are none. Any thread. */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_provider_random(struct rdmux_fabric *fabric,
                                                                    void *out, size_t size);
-/* Monotonic nanoseconds by the fabric's clock. */
+/* Returns monotonic nanoseconds by the fabric's clock. Any thread. */
 RDMUX_API uint64_t rdmux_provider_now_ns(struct rdmux_fabric *fabric);
-/* 0: the application wants no thread of the library's that may block; what blocks is done inside
- * the call that needs it. */
+/* Returns 0 if the application allows the library no thread that may block. The provider then does
+ * blocking work inside the call that needs it. Any thread. */
 RDMUX_API int rdmux_provider_may_start_threads(const struct rdmux_fabric *fabric);
-/* The first bytes that a socket dialled by the connector to the peer's listener must say, so that
- * it arrives at the peer's ep_join of this endpoint with this index. */
+/* Writes the bytes that a socket must send first when the connector dials the peer's listener. By
+ * them the socket arrives at the peer's ep_join, of this endpoint, with this index. From ep_open to
+ * ep_close. */
 RDMUX_API void rdmux_provider_join(struct rdmux_provider_ep *ep, uint32_t index,
                                    uint8_t out[RDMUX_JOIN_SIZE]);
-/* An unguessable name both sides of this path share, to meet by other means (an abstract
- * socket). */
+/* Writes unguessable bytes that both sides of this path share, for a meeting by other means (the
+ * name of an abstract socket). From ep_open to ep_close. */
 RDMUX_API void rdmux_provider_secret(struct rdmux_provider_ep *ep, uint8_t out[RDMUX_SECRET_SIZE]);
-/* With shared_socket: a frame of the control channel arrived; size bytes, whole. The core copies
- * it. */
+/* With shared_socket: hands the core a frame of the control channel that has arrived, whole, size
+ * bytes. The core copies it. */
 RDMUX_API void rdmux_provider_control_received(struct rdmux_provider_ep *ep, const void *frame,
                                                size_t size);
-/* The address and the descriptor of a region, for providers that map or copy: NULL and -1 for one
- * that may not be. */
+/* Returns the descriptor of a region's memory, for providers that map it; -1 for a region that a
+ * peer may not map. The descriptor stays the core's. */
 RDMUX_API int rdmux_provider_mr_fd(const struct rdmux_provider_mr *mr);
 
 #ifdef __cplusplus

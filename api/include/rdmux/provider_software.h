@@ -12,9 +12,9 @@
 extern "C" {
 #endif
 
-/* Software SRQs: the core keeps the receives, rdmux_provider_take_receive() gives them out; these
- * do the little that is left (srq_post_recv wakes the endpoints that wait for a receive by calling
- * their post_recv with NULL, 0). */
+/* Operations of SRQs that work in software. The core keeps the receives, and
+ * rdmux_provider_take_receive() hands them out. srq_post_recv wakes the endpoints that wait for a
+ * receive: it calls their post_recv with NULL and 0. */
 RDMUX_API enum rdmux_status rdmux_software_srq_open(struct rdmux_provider_srq *srq, uint32_t depth,
                                                     uint32_t max_sge);
 RDMUX_API void rdmux_software_srq_close(struct rdmux_provider_srq *srq);
@@ -23,18 +23,18 @@ RDMUX_API enum rdmux_status rdmux_software_srq_post_recv(struct rdmux_provider_s
                                                          size_t count);
 
 /*
- * For providers without a device. These functions do everything but move bytes.
- * Where the target's CPU carries requests out, a region has nothing but its key, and a domain has
- * nothing at all: mr_register and what goes with it, remote_open and domain_open may be these, with
- * the sizes of these structs or of ones that begin with them.
+ * Operations for providers without a device: all but those that move bytes. Where the target's CPU
+ * carries requests out, a region needs nothing but its key, and a domain needs nothing at all. A
+ * table that points at these functions has the sizes of these structs, or of structs that begin
+ * with them.
  */
 struct rdmux_software_remote {
     struct rdmux_provider_remote base;
     uint8_t key[RDMUX_TARGET_KEY_SIZE]; /* as rdmux_target_enter() at the peer takes it */
 };
 
-/* A cq on file descriptors: cq_open makes an epoll set, which is what fd returns. The provider puts
- * its level-triggered descriptors into it, and asks it in poll; so there is nothing to arm. */
+/* A cq on file descriptors. cq_open makes an epoll set, and fd returns it. The provider puts its
+ * level-triggered descriptors into the set, and its poll asks the set. So arm has nothing to do. */
 struct rdmux_software_cq {
     struct rdmux_provider_cq base;
     int epoll;
@@ -60,36 +60,43 @@ RDMUX_API enum rdmux_status rdmux_software_arm(struct rdmux_provider_cq *cq);
 RDMUX_API int rdmux_software_fd(struct rdmux_provider_cq *cq);
 
 /* For paths within one host. rdmux_software_here() sets a path's reason, text, hint and reach
- * bytes; rdmux_software_reach is then the reach operation: the same running kernel and network
- * namespace (in which abstract sockets have their names). */
+ * bytes. rdmux_software_reach() is the operation reach that belongs to them: it lets two paths talk
+ * that have the same running kernel and the same network namespace (abstract sockets have their
+ * names there). */
 RDMUX_API void rdmux_software_here(struct rdmux_local_path *path);
 RDMUX_API enum rdmux_reason rdmux_software_reach(const uint8_t *ours, size_t ours_length,
                                                  const uint8_t *theirs, size_t theirs_length,
                                                  char *text);
 
-/* Copies length bytes out of, or into, a request's list, from the list's byte offset on. What would
- * lie beyond the list's end is left out. [data path] */
+/* Copy length bytes out of a request's list (gather) or into it (scatter), from the list's byte
+ * offset on. Bytes beyond the end of the list are left out. Any thread. [data path] */
 RDMUX_API void rdmux_software_gather(const struct rdmux_request *request, uint64_t offset,
                                      void *out, uint64_t length);
 RDMUX_API void rdmux_software_scatter(const struct rdmux_request *request, uint64_t offset,
                                       const void *bytes, uint64_t length);
 
 /*
- * The target side of software providers: bounds, rights and revocation of the regions, once for
- * all. A region's key goes to the peer within mr_describe's bytes; the peer's requests carry it.
- * Between enter and leave the region is neither revoked nor unmapped; do what must be done there
- * and leave: bounded work, no waiting. One enter at a time per cq.
+ * The target side of software providers: checks of bounds, rights and revocation. A region's key
+ * goes to the peer within the bytes of mr_describe, and the peer's requests carry it. Between enter
+ * and leave the region is neither revoked nor unmapped. A provider only copies there: its work is
+ * bounded, and it waits for nothing. One enter at a time per cq. The cq's owner calls these
+ * functions, except rdmux_target_key().
+ *
+ * rdmux_target_key() writes the region's key. Called by mr_register, mr_describe, mr_invalidate.
  */
 RDMUX_API void rdmux_target_key(struct rdmux_provider_mr *mr, uint8_t out[RDMUX_TARGET_KEY_SIZE]);
-/* access: RDMUX_ACCESS_REMOTE_* needed. RDMUX_DENIED: unknown, revoked, without the right.
- * RDMUX_OUT_OF_RANGE. [data path] */
+/* Sets *addr to the byte at offset of the region with this key. access: the RDMUX_ACCESS_REMOTE_*
+ * that the request needs. RDMUX_DENIED: the key is unknown or revoked, or lacks a right.
+ * RDMUX_OUT_OF_RANGE: offset and length go beyond the region. On an error there is no leave. [data
+ * path] */
 RDMUX_API enum rdmux_status rdmux_target_enter(struct rdmux_provider_ep *ep,
                                                const uint8_t key[RDMUX_TARGET_KEY_SIZE],
                                                uint64_t offset, uint64_t length, uint32_t access,
                                                void **addr);
 RDMUX_API void rdmux_target_leave(struct rdmux_provider_ep *ep);
-/* Carries out an atomic by the CPU, with system scope. op: RDMUX_OP_FETCH_ADD or
- * RDMUX_OP_COMPARE_SWAP. RDMUX_INVALID: not aligned. [data path] */
+/* Carries out an atomic by the CPU, with system scope; *old gets the value before. op:
+ * RDMUX_OP_FETCH_ADD or RDMUX_OP_COMPARE_SWAP. RDMUX_INVALID: the address is not aligned to 8
+ * bytes; other errors as rdmux_target_enter(). [data path] */
 RDMUX_API enum rdmux_status rdmux_target_atomic(struct rdmux_provider_ep *ep,
                                                 const uint8_t key[RDMUX_TARGET_KEY_SIZE],
                                                 uint32_t op, uint64_t offset, uint64_t operand,
