@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * rdmux.h - what an application includes.
+ * rdmux.h - the header that an application includes.
  *
  * A program names a peer (host:port). rdmux finds every path that both sides have (shared memory,
- * InfiniBand, RoCE, iWARP, TCP), picks the fastest one that has what the program needs, proves that
- * it works, and says why it chose it.
+ * InfiniBand, RoCE, iWARP, TCP). It picks the fastest one that has the operations that the program
+ * needs, proves that the path works, and reports why it chose this path.
  *
  * Conventions of every declaration in this file, unless its own comment says otherwise:
  *   Units      Lengths, sizes and offsets are bytes; depths and counts are entries; times say their
@@ -12,18 +12,17 @@
  *   Status     A function returns enum rdmux_status, RDMUX_OK being 0. Outputs come last and are
  *              written only on RDMUX_OK (and on RDMUX_IN_PROGRESS where that is documented); on any
  *              other status a pointer output is NULL. After a failure rdmux_last_error() gives this
- *              thread the text: the object, the cause, what to do about it.
+ *              thread the text: the object, the cause, the remedy.
  *   Arguments  A NULL where none is allowed, a value out of range or an unknown bit is
- *              RDMUX_INVALID, nothing has changed.
+ *              RDMUX_INVALID, and nothing has changed.
  *   timeout_ms -1 waits forever, 0 does not wait, else the most milliseconds the call may take.
  *              Signals never end a wait.
- *   Structs    Attribute and info structs begin with `size`, set by their RDMUX_*_INIT macro, so
- *              that a library and a program of different age agree: the smaller size wins. Zero in
- *              any other field means the default.
- *   Threads    "any": the function may be called by any thread at any time during the object's
- *              life. "its cq": calls on a completion queue and on everything attached to it are
- *              made one at a time, ordered by the program through a lock or a hand-over; which
- *              thread makes them does not matter.
+ *   Structs    Attribute and info structs begin with `size`, which their RDMUX_*_INIT macro sets.
+ *              If library and program know different sizes, as one is newer, the smaller size
+ *              counts. Zero in any other field means the default.
+ *   Threads    "any": any thread may call the function at any time during the object's life. "its
+ *              cq": the program makes calls on a completion queue, and on everything attached to
+ *              it, one at a time, ordered by a lock or a hand-over. Any thread may make them.
  *   Data path  Functions marked [data path] never sleep, never allocate, never log.
  */
 #ifndef RDMUX_RDMUX_H
@@ -43,7 +42,7 @@ extern "C" {
 #define RDMUX_API __attribute__((visibility("default")))
 #define RDMUX_MUST_CHECK __attribute__((warn_unused_result))
 
-/* What the RDMUX_*_INIT macros expand to: all zero but size. */
+/* The expansion of the RDMUX_*_INIT macros: all zero but size. */
 #ifdef __cplusplus
 #define RDMUX_INIT_OF(type)                       \
     ([] {                                         \
@@ -80,9 +79,9 @@ enum rdmux_status {
     RDMUX_INVALID = 3,     /* an argument or the object's state forbids the call; nothing changed */
     RDMUX_UNSUPPORTED = 4, /* this path, provider or system cannot do it */
     RDMUX_NO_MEMORY = 5,   /* memory, descriptors, or a limit on pinned pages is exhausted */
-    /* No common path meets both sides' demands; the text has each candidate's reason. */
+    /* No common path meets the demands of both sides; the text has each candidate's reason. */
     RDMUX_NO_PATH = 6,
-    RDMUX_REFUSED = 7,          /* nobody listens there, or the peer rejected the connection */
+    RDMUX_REFUSED = 7,          /* nothing listens there, or the peer rejected the connection */
     RDMUX_TIMED_OUT = 8,        /* the time given is over; the attempt was undone */
     RDMUX_DENIED = 9,           /* the token, or the rights in it, do not allow the access */
     RDMUX_OUT_OF_RANGE = 10,    /* the access ends beyond the region */
@@ -100,9 +99,9 @@ enum rdmux_status {
  * freed. Threads: any. */
 RDMUX_API const char *rdmux_status_name(enum rdmux_status status);
 
-/* Text of this thread's last failed call: object, cause, remedy. "" if none failed. Valid until the
- * thread's next failing call. A failure that arrived as an event has its text in rdmux_ep_info()
- * instead. Threads: any. */
+/* The text of this thread's last failed call: object, cause, remedy; "" if no call failed. It is
+ * valid until the thread's next call that fails. A failure that arrived as an event has its text in
+ * rdmux_ep_info() instead. Threads: any. */
 RDMUX_API const char *rdmux_last_error(void);
 
 /* The library's version, "MAJOR.MINOR.PATCH". Never freed. Threads: any. */
@@ -116,7 +115,7 @@ enum {
     RDMUX_NAME_MAX = 64,          /* bytes of a provider's or device's name, with its NUL */
     RDMUX_TEXT_MAX = 256,         /* bytes of an explaining text or hint, with its NUL */
     RDMUX_IDENTITY_MAX = 128,     /* bytes of an authenticated identity, with its NUL */
-    RDMUX_PRIVATE_DATA_MAX = 196, /* bytes an application may hand its peer while connecting */
+    RDMUX_PRIVATE_DATA_MAX = 196, /* bytes that a program may give its peer while connecting */
     RDMUX_INLINE_MIN = 64,        /* bytes that RDMUX_INLINE carries on every path */
     RDMUX_TOKEN_SIZE = 64,        /* bytes of a region token */
 };
@@ -126,8 +125,8 @@ enum {
     UINT32_C(     \
         0xffffffff) /* in a field whose zero means "default": the feature is off (or the value 0) */
 
-/* What an endpoint can do, for rdmux_ep_attr.require*, and for what infos report as native and as
- * emulated. */
+/* Capabilities of an endpoint: for rdmux_ep_attr.require and require_native, and for the fields
+ * native and emulated of info structs. */
 enum {
     RDMUX_CAP_SEND = 1 << 0,
     RDMUX_CAP_SEND_IMM = 1 << 1,
@@ -153,10 +152,11 @@ enum {
     RDMUX_ACCESS_REMOTE_READ = 1 << 1,
     RDMUX_ACCESS_REMOTE_WRITE = 1 << 2,
     RDMUX_ACCESS_REMOTE_ATOMIC = 1 << 3,
-    /* May be the direct target of reads on iWARP, which exposes it to the peer (RFC 5040, 3.3).
-     * Reads into other regions are copied there, or get a key for their own time. */
+    /* May be the direct target of reads on iWARP, which exposes the region to the peer (RFC 5040,
+     * 3.3). rdmux copies the data of reads into other regions, or makes a key for the duration of
+     * the read. */
     RDMUX_ACCESS_READ_SINK = 1 << 4,
-    /* Never mapped by a peer on the same host, so that revoke is absolute. */
+    /* A peer on the same host never maps the region, so that revoke is absolute. */
     RDMUX_ACCESS_NO_MAP = 1 << 5,
     /* Atomics are atomic among the users of one device only, and native there. */
     RDMUX_ACCESS_ATOMIC_DEVICE = 1 << 6,
@@ -164,13 +164,14 @@ enum {
 
 /* Flags of a request; zero is the common case: one completion, nothing special. */
 enum {
-    /* The buffer may be reused on return; beyond rdmux_ep_info.max_inline: RDMUX_LENGTH. */
+    /* The program may reuse the buffer on return. More bytes than rdmux_ep_info.max_inline:
+     * RDMUX_LENGTH. */
     RDMUX_INLINE = 1 << 0,
     RDMUX_UNSIGNALED = 1 << 1, /* no completion unless the request fails */
     /* Starts after all earlier reads and atomics of the endpoint have finished. */
     RDMUX_FENCE = 1 << 2,
     RDMUX_PLACED = 1 << 3, /* completes only once the bytes are placed in the peer's memory */
-    /* Another post follows at once; poll, wait and arm release what this held back. */
+    /* Another post follows at once, so this one may be held back; poll, wait and arm release it. */
     RDMUX_MORE = 1 << 4,
     /* Failover never repeats this request: RDMUX_OUTCOME_UNKNOWN instead. */
     RDMUX_NO_REPLAY = 1 << 5,
@@ -198,15 +199,15 @@ enum {
     RDMUX_WC_COMPARE_SWAP = 6,
     /* A receive taken by a write_imm; its buffer is untouched, length = bytes written. */
     RDMUX_WC_RECV_WRITE_IMM = 7,
-    RDMUX_WC_CONNECTED = 32, /* set-up that was not waited for ended; status tells how */
+    RDMUX_WC_CONNECTED = 32, /* a set-up with timeout 0 has ended; status is its result */
     /* The endpoint ended: RDMUX_OK by shutdown, else the cause. The endpoint's last entry. */
     RDMUX_WC_DISCONNECTED = 33,
-    /* Failover moved the endpoint: status tells why it left the path before, RDMUX_OK for a better
-     * one; imm is the epoch. */
+    /* Failover moved the endpoint. status: why it left the previous path; RDMUX_OK for a move to a
+     * better one. imm: the epoch. */
     RDMUX_WC_PATH_CHANGED = 34,
-    /* After RDMUX_AGAIN for a full queue: a quarter of the depth is free, post again. */
+    /* After RDMUX_AGAIN for a full queue: a quarter of the depth is free again. */
     RDMUX_WC_WRITABLE = 35,
-    /* An import that was not waited for ended; context is the struct rdmux_remote. */
+    /* An import with timeout 0 has ended; context is the struct rdmux_remote. */
     RDMUX_WC_REMOTE_READY = 36,
 };
 
@@ -247,7 +248,7 @@ enum rdmux_reason {
     RDMUX_REASON_NOT_ENCRYPTED = 21,
     RDMUX_REASON_SOFTWARE_DEVICE = 22, /* an emulated RDMA device; never preferred to TCP */
     RDMUX_REASON_NO_PERMISSION = 23,
-    RDMUX_REASON_LIMIT_MISMATCH = 24, /* max_send or another demanded limit is beyond the path */
+    RDMUX_REASON_LIMIT_MISMATCH = 24, /* max_send or another demand is beyond the path's limit */
     /* The peer could not open or connect its side; the text is the peer's. */
     RDMUX_REASON_PEER_FAILED = 25,
     RDMUX_REASON_USABLE = 26, /* a local path in good order (rdmux_fabric_paths) */
@@ -255,9 +256,9 @@ enum rdmux_reason {
     RDMUX_REASON_PATH_LOST = 28, /* was in use until it failed, and failover left it */
 };
 
-/* How far a candidate came. rdmux_stage_name() gives "probe", "match", … */
+/* The last stage that a candidate reached. rdmux_stage_name() gives "probe", "match", … */
 enum rdmux_stage {
-    RDMUX_STAGE_PROBE = 0, /* looked for on this machine */
+    RDMUX_STAGE_PROBE = 0, /* searched for on this machine */
     RDMUX_STAGE_MATCH = 1, /* paired with the peer's offer and ranked */
     RDMUX_STAGE_OPEN = 2,
     RDMUX_STAGE_CONNECT = 3,
@@ -265,7 +266,7 @@ enum rdmux_stage {
     RDMUX_STAGE_COMMIT = 5,
 };
 
-/* What keeps others out of a path. rdmux_security_name() gives "none", "token", … */
+/* The protection of a path against others. rdmux_security_name() gives "none", "token", … */
 enum rdmux_security {
     RDMUX_SECURITY_NONE = 0,
     RDMUX_SECURITY_TOKEN = 1, /* regions are guarded by unguessable tokens; bytes travel in clear */
@@ -285,7 +286,7 @@ RDMUX_API const char *rdmux_wc_opcode_name(uint32_t opcode);
 enum rdmux_log_level {
     RDMUX_LOG_NONE = 0,
     RDMUX_LOG_ERROR = 1, /* an operation is lost */
-    RDMUX_LOG_WARN = 2,  /* it goes on, degraded */
+    RDMUX_LOG_WARN = 2,  /* an operation goes on, degraded */
     RDMUX_LOG_INFO = 3,  /* a path was chosen */
     RDMUX_LOG_DEBUG = 4, /* per object */
     RDMUX_LOG_TRACE = 5, /* per control message */
@@ -295,9 +296,10 @@ enum rdmux_log_level {
 enum {
     /* RDMUX_LOG, RDMUX_PATHS and RDMUX_PROVIDER_DIR have no effect. */
     RDMUX_FABRIC_IGNORE_ENVIRONMENT = 1 << 0,
-    /* rdmux_fabric_progress() does its work; rules 8 and 10 hold only then. */
+    /* rdmux_fabric_progress() does the work of the service thread. Rules 8 and 10 of
+     * docs/SEMANTICS.md hold only as long as the program calls it. */
     RDMUX_FABRIC_NO_SERVICE_THREAD = 1 << 1,
-    /* What may block (names, devices) is done inside the call that needs it. */
+    /* Work that may block (names, devices) is done inside the call that needs it. */
     RDMUX_FABRIC_NO_WORKER_THREAD = 1 << 2,
     RDMUX_FABRIC_NO_DEFAULT_PLUGINS = 1 << 3, /* only the plug-ins named in `plugins` are loaded */
 };
@@ -315,23 +317,25 @@ enum {
 };
 
 /*
- * How the connections of a fabric authenticate, both sides of each: by TLS 1.3, on the control
- * channel, which is encrypted from then on. With it no connection is made without, and rdma:// is
- * refused. Paths over tcp are encrypted, too; those over ib, roce and iwarp travel in clear.
- * docs/SECURITY.md says what this protects. Strings and files are read by rdmux_fabric_open().
+ * Authentication of a fabric's connections. Both sides of each connection authenticate by TLS 1.3
+ * on the control channel, which is encrypted from then on. A fabric with this option makes no
+ * connection without authentication, and refuses rdma://. Bytes on tcp paths are encrypted, too;
+ * those on ib, roce and iwarp travel in clear. docs/SECURITY.md says what this protects.
+ * rdmux_fabric_open() reads strings and files; the caller may change them afterwards.
  *
  * key_file    PSK: lines IDENTITY:KEY, the key as 32 to 128 hexadecimal digits; lines that are
- *             empty or begin with # do not count. CERT: the private key of cert_file, PEM. Owned by
- *             this user or root, and closed to all others (mode 0600).
- * identity    PSK: the line that this side connects with. NULL = the first.
- * cert_file   CERT: this side's certificate and what leads to its authority, PEM.
- * ca_file     CERT: the authorities that vouch for peers, PEM. Those of the system are not asked.
- * peers       peer_count identities (PSK: of those that connect; CERT: of both sides) that are
- *             let in. None listed: all that authenticate; then a connector with CERT checks that
- *             the certificate is for the host that it dialled. rdmux_adopt() dials none: its
- *             connecting side needs a list with CERT.
- * trusted     With RDMUX_AUTH_REQUIRE_ENCRYPTION: names of the providers whose paths nobody else
- *             sees, as in "shm,ib"; "none". NULL = "shm".
+ *             empty or begin with # do not count. CERT: the private key of cert_file, PEM. The file
+ *             belongs to this user or root, and is closed to all others (mode 0600).
+ * identity    PSK: the identity, and so the key, with which this side connects. NULL = that of the
+ *             first line.
+ * cert_file   CERT: this side's certificate, and the chain to its authority, PEM.
+ * ca_file     CERT: the authorities that vouch for peers, PEM. Those of the system do not count.
+ * peers       peer_count identities that may connect (PSK: identities of connectors; CERT: of both
+ *             sides). None listed: all peers that authenticate. Then a connector with CERT checks
+ *             that the certificate is for the host that it dialled. rdmux_adopt() dials no host:
+ *             its connecting side needs a list with CERT.
+ * trusted     With RDMUX_AUTH_REQUIRE_ENCRYPTION: names of the providers whose paths no one else
+ *             can read, as in "shm,ib"; "none". NULL = "shm".
  */
 struct rdmux_fabric_auth {
     uint32_t size;
@@ -350,32 +354,32 @@ struct rdmux_fabric_auth {
 #define RDMUX_FABRIC_AUTH_INIT RDMUX_INIT_OF(rdmux_fabric_auth)
 
 /*
- * Options of a fabric. Every hook may be called by any of the library's threads, also concurrently;
- * it must not call rdmux. A hook that is NULL is the system's own. Strings are copied.
+ * Options of a fabric. Any thread of the library may call a hook, also concurrently; the hook must
+ * not call rdmux. A hook that is NULL stands for the system's own function. Strings are copied.
  *
  * paths         Filter of providers, an unordered list: "auto", "roce,tcp", "!shm" (the named ones,
  *               all if none is named, minus the negated). Intersects with RDMUX_PATHS and with the
  *               filters of listeners and endpoints.
  * provider_dir  A further folder whose *.so files are loaded as plug-ins. Environment:
- *               RDMUX_PROVIDER_DIR. It, its files and the folders above belong to root, the user
- *               or the owner of librdmux.so, and nobody else may write to them: else a line with
- *               RDMUX_REASON_BAD_PLUGIN.
- * plugins       plugin_count paths of plug-in files to load. One that cannot be loaded is a line in
- *               every explanation.
- * log           Receives one line without newline; log_level is the most talkative level wanted.
- *               Environment: RDMUX_LOG=LEVEL[:FILE], where FILE receives the lines too. Without
- *               hook and file the library is silent.
- * allocate      size bytes aligned for any type, or NULL; release gets what allocate gave. Data and
- *               kernel mappings (regions, rings) do not come from it.
+ *               RDMUX_PROVIDER_DIR. The folder, its files and the folders above belong to root,
+ *               the user or the owner of librdmux.so, and no other user may write to them: else
+ *               the plug-in is a line with RDMUX_REASON_BAD_PLUGIN.
+ * plugins       plugin_count paths of plug-in files to load. A file that cannot be loaded is a line
+ *               in every explanation.
+ * log           Receives one line without newline. log_level: the most detailed level wanted.
+ *               Environment: RDMUX_LOG=LEVEL[:FILE]; FILE receives the lines, too. Without a hook
+ *               and a file the library is silent.
+ * allocate      Returns size bytes aligned for any type, or NULL. release gets pointers of
+ *               allocate. Data and kernel mappings (regions, rings) do not come from it.
  * clock_ns      Monotonic nanoseconds. Used for timeouts and liveness, not on the data path.
  * random        Fills out with size unguessable bytes and returns 0, else -1. The default is
  *               getrandom(2).
- * auth          How connections authenticate. NULL: they do not; whoever reaches a listener's port
- *               may connect, and the control channel is in clear.
+ * auth          How connections authenticate. NULL: without authentication, every process that
+ *               reaches a listener's port may connect, and the control channel is in clear.
  *
- * A program with rights that its user lacks (setuid, setgid, file capabilities) does not listen to
- * the environment: secure_getenv(3). It searches no folder of plug-ins but the one that was
- * compiled in, and none if rdmux is linked into it.
+ * In a program with rights that its user lacks (setuid, setgid, file capabilities) the environment
+ * has no effect: secure_getenv(3). It searches for plug-ins only in the folder that was compiled
+ * in, and in none if rdmux is linked statically.
  */
 struct rdmux_fabric_attr {
     uint32_t size;
@@ -401,13 +405,15 @@ struct rdmux_fabric_attr {
 #define RDMUX_FABRIC_ATTR_INIT RDMUX_INIT_OF(rdmux_fabric_attr)
 
 /*
- * Opens an instance of the library: loads plug-ins, looks for paths, starts its threads. Two
+ * Opens an instance of the library: loads plug-ins, searches for paths, starts its threads. Two
  * fabrics in one process do not see each other. A provider that cannot be used is a line in
  * rdmux_fabric_paths(), not an error.
- * Threads  Any. May sleep.
- * Errors   RDMUX_INVALID (a filter that names an unknown provider, an unknown flag, a key that is
- *          none or that others may read), RDMUX_NO_MEMORY, RDMUX_IO (a file of auth),
- *          RDMUX_UNSUPPORTED (auth without OpenSSL)
+ * attr       NULL: all defaults.
+ * Ownership  The caller owns the fabric and ends it by rdmux_fabric_close().
+ * Threads    Any. May sleep.
+ * Errors     RDMUX_INVALID (a filter that names an unknown provider, an unknown flag, a file that
+ *            has no key or that others may read), RDMUX_NO_MEMORY, RDMUX_IO (a file of auth),
+ *            RDMUX_UNSUPPORTED (auth without OpenSSL)
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr,
                                                                struct rdmux_fabric **out);
@@ -419,15 +425,15 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_fabric_open(const struct rdmu
  */
 RDMUX_API enum rdmux_status rdmux_fabric_close(struct rdmux_fabric *fabric);
 
-/* A descriptor that is readable when rdmux_fabric_progress() has work. It stays the library's, is
- * never read or written by the caller and lives as long as the fabric. -1 after fork. Only of use
- * with RDMUX_FABRIC_NO_SERVICE_THREAD. Threads: any. */
+/* Returns a descriptor that is readable when rdmux_fabric_progress() has work; -1 after fork. It
+ * belongs to the library and lives as long as the fabric; the caller never reads or writes it. It
+ * serves with RDMUX_FABRIC_NO_SERVICE_THREAD only. Threads: any. */
 RDMUX_API int rdmux_fabric_fd(struct rdmux_fabric *fabric);
 
 /*
- * Does what the service thread would: listeners, control channels, liveness, and the cqs whose
- * owner is away. Never blocks. Call it when rdmux_fabric_fd() is readable and at least every
- * 100 ms.
+ * Does the work of the service thread: listeners, control channels, liveness, and the cqs whose
+ * program is away. Never blocks. A program calls it when rdmux_fabric_fd() is readable, and at
+ * least every 100 ms.
  * Threads  Any. With a service thread it does nothing.
  * Errors   RDMUX_INVALID after fork
  */
@@ -442,8 +448,8 @@ struct rdmux_path_info {
     char address[RDMUX_ADDRESS_MAX];
     char text[RDMUX_TEXT_MAX]; /* the reason in words */
     char hint[RDMUX_TEXT_MAX]; /* what to do about it, "" if nothing */
-    uint64_t bandwidth;        /* bytes per second the path is ranked with */
-    uint32_t latency_ns;       /* half round trip the path is ranked with */
+    uint64_t bandwidth;        /* bytes per second, as ranking counts them */
+    uint32_t latency_ns;       /* half round trip, as ranking counts it */
     uint32_t mtu;              /* bytes, 0 if the path has none */
     uint64_t native;           /* RDMUX_CAP_* */
     uint64_t emulated;         /* RDMUX_CAP_* */
@@ -457,10 +463,10 @@ struct rdmux_path_info {
 #define RDMUX_PATH_INFO_INIT RDMUX_INIT_OF(rdmux_path_info)
 
 /*
- * Lists the local paths, those that cannot be used too, with the reason. ib, roce and iwarp are
- * named even without RDMA libraries.
+ * Lists the local paths. A path that cannot be used has its reason. ib, roce and iwarp are in the
+ * list even without RDMA libraries.
  * out      Room for max entries, each with its size set; may be NULL if max is 0.
- * count    How many there are, which may be more than max.
+ * count    The number of all paths, which may be more than max.
  * Threads  Any.
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_fabric_paths(struct rdmux_fabric *fabric,
@@ -484,8 +490,8 @@ struct rdmux_wc {
     uint64_t spare[3];
 };
 
-/* depth: entries that the depths of all endpoints and SRQs attached may sum up to; 0 =
- * 16,777,216. */
+/* Options of a cq. depth: the largest sum of the depths of all endpoints and SRQs on the cq, in
+ * entries; 0 = 16,777,216. */
 struct rdmux_cq_attr {
     uint32_t size;
     uint32_t depth;
@@ -493,70 +499,73 @@ struct rdmux_cq_attr {
 };
 #define RDMUX_CQ_ATTR_INIT RDMUX_INIT_OF(rdmux_cq_attr)
 
-/* Creates a completion queue. Threads: any. May sleep. Errors: RDMUX_INVALID, RDMUX_NO_MEMORY,
- * RDMUX_IO. */
+/* Creates a completion queue. attr NULL: all defaults. The caller destroys it before the fabric.
+ * Threads: any. May sleep. Errors: RDMUX_INVALID, RDMUX_NO_MEMORY, RDMUX_IO. */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_cq_create(struct rdmux_fabric *fabric,
                                                              const struct rdmux_cq_attr *attr,
                                                              struct rdmux_cq **out);
 
-/* Destroys a cq. NULL is allowed. Threads: the last call on it. Errors: RDMUX_INVALID, it has
- * living endpoints or SRQs. */
+/* Destroys a cq. NULL is allowed. Threads: the last call on it. Errors: RDMUX_INVALID: it has open
+ * endpoints or SRQs. */
 RDMUX_API enum rdmux_status rdmux_cq_destroy(struct rdmux_cq *cq);
 
 /*
- * [data path] Makes progress and takes up to max entries, in the order of rule 1. Returns how many;
- * 0 is no error. Entries of one endpoint's requests come in posting order; receives in arrival
- * order. max 0 only makes progress; wc may be NULL then.
+ * [data path] Makes progress and takes up to max entries, in the order of rule 1 of
+ * docs/SEMANTICS.md. Returns their number; 0 is no error. Entries of one endpoint's requests come
+ * in posting order, receives in arrival order. max 0 only makes progress; wc may be NULL then.
  * Threads  Its cq.
  */
 RDMUX_API size_t rdmux_cq_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max);
 
 /*
- * Polls once, then sleeps until at least one entry is there. Progresses the whole cq meanwhile.
+ * Polls once, then sleeps until there is at least one entry. The whole cq makes progress meanwhile.
  * Threads  Its cq.
- * Errors   RDMUX_AGAIN: timeout_ms was 0 and nothing was there. RDMUX_TIMED_OUT. *count is 0 on
+ * Errors   RDMUX_AGAIN (timeout_ms is 0 and there is no entry), RDMUX_TIMED_OUT; *count is 0 on
  *          both. RDMUX_INVALID, RDMUX_IO
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_cq_wait(struct rdmux_cq *cq, struct rdmux_wc *wc,
                                                            size_t max, int timeout_ms,
                                                            size_t *count);
 
-/* A descriptor for poll(2), select(2), epoll(7): readable from the first thing after rdmux_cq_arm()
- * until the next poll, wait or arm. May be readable with nothing to return. It stays the library's
- * and never changes in the cq's life. -1 after fork. Threads: any. */
+/* Returns a descriptor for poll(2), select(2), epoll(7); -1 after fork. The first entry after
+ * rdmux_cq_arm() makes it readable, until the next poll, wait or arm. It may be readable without an
+ * entry to return. It belongs to the library, and is the same for the cq's whole life. Threads:
+ * any. */
 RDMUX_API int rdmux_cq_fd(struct rdmux_cq *cq);
 
 /*
- * Asks rdmux_cq_fd() to wake for the next thing; one-shot. The loop without a lost wake-up: poll
- * until 0, arm; on RDMUX_AGAIN poll again, else sleep on the descriptor.
+ * Makes the descriptor of rdmux_cq_fd() readable at the next entry; holds for one wake-up. A loop
+ * that loses no wake-up: poll until the result is 0, then arm; on RDMUX_AGAIN poll again, else
+ * sleep on the descriptor.
  * Threads  Its cq. While one thread sleeps on the descriptor another may post.
- * Errors   RDMUX_AGAIN: something is there already. RDMUX_INVALID
+ * Errors   RDMUX_AGAIN (there is an entry already), RDMUX_INVALID
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_cq_arm(struct rdmux_cq *cq);
 
 /* --------------------------------------------------------------------------------------- memory */
 
-/* What a region's owner hands its peers: version, region id, length, rights and 128 random bits.
- * The same on the wire, path independent, valid until the region is revoked or deregistered. Anyone
- * who has it has its rights: keep it secret. */
+/* The bytes by which a region's owner gives its peers access: version, region id, length, rights
+ * and 128 random bits. They are the same on the wire and on every path, and valid until the region
+ * is revoked or deregistered. A token gives its rights to everyone who has it: keep it secret. */
 struct rdmux_token {
     uint8_t bytes[RDMUX_TOKEN_SIZE];
 };
 
 enum {
-    /* Relaxed where it helps and no atomics are allowed on the region. */
+    /* Relaxed where that is faster and the region allows no atomics. */
     RDMUX_ORDERING_DEFAULT = 0,
     RDMUX_ORDERING_STRICT = 1,
     RDMUX_ORDERING_RELAXED = 2, /* with RDMUX_ACCESS_REMOTE_ATOMIC: RDMUX_INVALID */
 };
 
 /*
- * How to make a region. addr NULL: the library allocates length bytes, zeroed, page aligned,
- * mappable by a peer on the same host; else the caller's bytes, which stay the caller's and stay
- * mapped until rdmux_mr_deregister() returns.
- * page_size   Bytes of the pages wished for an allocation (4096, 2 MiB, 1 GiB); 0 = the system's.
- *             Smaller ones are used if these are not to be had.
- *             Over shm a peer does not map huge pages: the kernel or the target's CPU copies.
+ * Options of a region.
+ * addr        NULL: the library allocates length bytes, zeroed, page aligned, which a peer on the
+ *             same host may map. Else bytes of the caller, which stay the caller's and stay mapped
+ *             until rdmux_mr_deregister() returns.
+ * page_size   Wish for the pages of an allocation, in bytes (4096, 2 MiB, 1 GiB); 0 = the system's.
+ *             The library takes smaller pages if the system has none of these. Over shm a peer does
+ *             not map huge pages: the kernel or the target's CPU copies.
  * numa_node   1 + the node wished for an allocation; 0 = no wish.
  * dmabuf_fd   1 + the descriptor of a dmabuf; reserved: RDMUX_UNSUPPORTED.
  */
@@ -588,8 +597,8 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_register(struct rdmux_fabr
                                                                uint32_t access,
                                                                struct rdmux_mr **out);
 
-/* Allocates and registers length bytes; see rdmux_mr_attr.addr. They live until
- * rdmux_mr_deregister(). Threads and errors as rdmux_mr_register(). */
+/* Allocates and registers length bytes; see rdmux_mr_attr.addr. The library owns the bytes, which
+ * live until rdmux_mr_deregister(). Threads and errors as rdmux_mr_register(). */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_alloc(struct rdmux_fabric *fabric,
                                                             size_t length, uint32_t access,
                                                             struct rdmux_mr **out);
@@ -604,23 +613,25 @@ RDMUX_API void *rdmux_mr_addr(const struct rdmux_mr *mr);
 RDMUX_API size_t rdmux_mr_length(const struct rdmux_mr *mr);
 
 /*
- * Fills *out with the region's token. Twice gives the same token until revoke, then a new one.
+ * Fills *out with the region's token. A second call gives the same token; the first call after a
+ * revoke gives a new one.
  * Threads  Any.
- * Errors   RDMUX_INVALID: the region has no remote rights. RDMUX_IO: no random bits to be had
+ * Errors   RDMUX_INVALID (the region has no remote rights), RDMUX_IO (the system has no random
+ *          bits)
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_export(struct rdmux_mr *mr,
                                                              struct rdmux_token *out);
 
 /*
  * The same for one peer: only endpoints whose peer has authenticated as this identity
- * (rdmux_ep_info.peer_identity) can import it, wherever it came from. Twice for one identity gives
- * the same token until revoke; each identity has its own, and rdmux_mr_export()'s is another one.
- * rdmux_mr_revoke() takes all of them back.
- * identity  1 to RDMUX_IDENTITY_MAX - 1 bytes. Nobody is asked whether there is such a peer.
+ * (rdmux_ep_info.peer_identity) can import the token, no matter how they got it. A second call for
+ * one identity gives the same token until revoke. Each identity has its own token, and none is that
+ * of rdmux_mr_export(). rdmux_mr_revoke() takes all of them back.
+ * identity  1 to RDMUX_IDENTITY_MAX - 1 bytes. rdmux does not check that there is such a peer.
  * Threads   Any.
- * Errors    RDMUX_INVALID: as rdmux_mr_export(), an identity of another length, or the fabric was
- *           opened without rdmux_fabric_attr.auth. RDMUX_NO_MEMORY. RDMUX_IO: no random bits to be
- *           had
+ * Errors    RDMUX_INVALID (as rdmux_mr_export(), an identity of another length, or the fabric was
+ *           opened without rdmux_fabric_attr.auth), RDMUX_NO_MEMORY, RDMUX_IO (the system has no
+ *           random bits)
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_export_to(struct rdmux_mr *mr,
                                                                 const char *identity,
@@ -628,24 +639,24 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_export_to(struct rdmux_mr 
 
 /*
  * Takes the exported rights back. When it returns, no later access by a token exported so far
- * succeeds. Importers are told, drain and answer; after at most 100 ms the key is invalidated
- * whatever they did, and only endpoints that did not answer may fail. Over iwarp the importers'
- * adapters are then given 100 ms to take what was under way; else their endpoints are ended. A peer
- * on the same host that has mapped the pages is trusted to follow (RDMUX_ACCESS_NO_MAP avoids
- * that).
+ * succeeds. rdmux tells the importers, which drain and answer. After at most 100 ms it invalidates
+ * the key, with or without answers; only endpoints that did not answer may fail. Over iwarp the
+ * importers' adapters then have 100 ms to take the bytes that are under way; rdmux ends the
+ * endpoints of those that do not. A peer on the same host that has mapped the pages is trusted to
+ * stop (RDMUX_ACCESS_NO_MAP avoids that).
  * Threads  Any. May sleep up to 200 ms, over iwarp up to 300 ms.
  * Errors   RDMUX_INVALID
  */
 RDMUX_API enum rdmux_status rdmux_mr_revoke(struct rdmux_mr *mr);
 
-/* Revokes and ends the region; memory from rdmux_mr_alloc() is unmapped. A request that still names
- * it has an undefined result, other memory is untouched. NULL is allowed. Threads: the last call on
- * it. May sleep like revoke. */
+/* Revokes and ends the region, and unmaps memory of rdmux_mr_alloc(). A request that still names
+ * the region has an undefined result; other memory is untouched. NULL is allowed. Threads: the last
+ * call on it. May sleep as long as rdmux_mr_revoke(). */
 RDMUX_API void rdmux_mr_deregister(struct rdmux_mr *mr);
 
 /*
- * Resolves a peer's token to what the current path needs, over the control channel; again after
- * failover.
+ * Imports a peer's region: asks the peer, over the control channel, for the key that the current
+ * path needs. After a failover rdmux asks again by itself. rdmux_remote_close() ends the import.
  * timeout_ms  0: returns RDMUX_IN_PROGRESS with *out set; posts on it give RDMUX_AGAIN until
  *             RDMUX_WC_REMOTE_READY. Imports pipeline: a thousand take about one round trip.
  * Threads     Its cq.
@@ -659,24 +670,25 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_remote_import(struct rdmux_ep
                                                                  struct rdmux_remote **out);
 
 /*
- * Raw keys, for endpoints of rdma:// alone: what the peer's program is told, by the program's own
- * means, to reach a region through the device of ep.
- * addr, key   As the device wants them: addr is what a peer's request names for the region's first
- *             byte (not always the region's address in this process), key the remote key in host
- *             order (verbs: rkey). The key has exactly the rights that the region was registered
- *             with and the device can grant; rdmux_mr_revoke() ends it and makes another.
+ * Returns the raw key of a region, for endpoints of rdma:// only. The program sends it to its peer,
+ * by its own means; the peer then reaches the region through the device of ep.
+ * addr, key   As the device takes them. addr: the address by which a peer's request names the
+ *             region's first byte (not always its address in this process). key: the remote key in
+ *             host order (verbs: rkey). The key has exactly the rights that the region was
+ *             registered with and the device can grant. rdmux_mr_revoke() ends it and makes
+ *             another.
  * Threads     ep's cq. May sleep while the region is being revoked.
  * Errors      RDMUX_INVALID (an endpoint that is not of rdma://, not connected or ended; a region
  *             without remote rights, or of another fabric), RDMUX_UNSUPPORTED (the device cannot
- *             grant any of them), RDMUX_NO_MEMORY (no new key could be made after a revoke)
+ *             grant any of them), RDMUX_NO_MEMORY (the device made no new key after a revoke)
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_raw(struct rdmux_mr *mr, struct rdmux_ep *ep,
                                                           uint64_t *addr, uint32_t *key);
 
 /*
- * The other direction: makes a peer's region, as its program has told it, usable on ep. Nobody asks
- * the peer: length bounds the requests of this program, rights are found out by the device. A
- * request that the key does not allow ends the endpoint.
+ * The other direction: makes a peer's region usable on ep, from a raw key that the peer's program
+ * has sent. rdmux asks the peer nothing: length bounds the requests of this program, and the peer's
+ * device checks the rights. A request that the key does not allow ends the endpoint.
  * addr, key, length   Of the region's first byte; at least 1 byte.
  * Ownership           As for rdmux_remote_import(): rdmux_remote_close().
  * Threads             ep's cq.
@@ -688,24 +700,23 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_remote_import_raw(struct rdmu
                                                                      size_t length,
                                                                      struct rdmux_remote **out);
 
-/* What an import grants. */
+/* The rights and the state of an import. */
 struct rdmux_remote_info {
     uint32_t size;
     uint32_t access; /* RDMUX_ACCESS_REMOTE_* that hold on the current path */
     uint64_t length;
-    /* RDMUX_OK, RDMUX_IN_PROGRESS, or why it cannot be used (RDMUX_DENIED after revoke). */
+    /* RDMUX_OK, RDMUX_IN_PROGRESS, or why the import cannot be used (RDMUX_DENIED after revoke). */
     uint32_t status;
     uint32_t mapped; /* 1: reads and writes are plain copies to and from mapped memory */
     uint64_t spare[6];
 };
 #define RDMUX_REMOTE_INFO_INIT RDMUX_INIT_OF(rdmux_remote_info)
 
-/* Threads: its cq. Errors: RDMUX_INVALID. */
+/* Fills in *out, whose size is set. Threads: its cq. Errors: RDMUX_INVALID. */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_remote_info(struct rdmux_remote *remote,
                                                                struct rdmux_remote_info *out);
 
-/* Ends an import; requests already posted with it are not affected. NULL is allowed. Threads: its
- * cq. */
+/* Ends an import; requests already posted with it go on. NULL is allowed. Threads: its cq. */
 RDMUX_API void rdmux_remote_close(struct rdmux_remote *remote);
 
 /* -------------------------------------------------------------------------- endpoint attributes */
@@ -722,17 +733,17 @@ enum {
 };
 
 /*
- * What a program asks of an endpoint. Every field's zero is a sane default.
+ * Options of an endpoint. Zero in a field means its default.
  *
- * send_depth      Requests that may be posted and not yet completed, 1 to 65,536; default 64.
- *                 Completed ones count until their entry was polled; unsignaled ones until they are
- *                 done.
+ * send_depth      Requests that may be posted and not yet completed, 1 to 65,536; default 64. A
+ *                 completed request counts until its entry was polled, an unsignaled one until it
+ *                 is done.
  * recv_depth      The same for receives; default 64. Ignored with srq.
  * max_send_sge    Entries of a scatter/gather list, 1 to 16; default 4. Lists of more entries than
- *                 the path's max_sge are copied.
+ *                 the path's max_sge are copied into one buffer.
  * max_recv_sge    The same for receives.
- * max_inline      Wish in bytes for RDMUX_INLINE; default and minimum 64; granted up to 1024;
- *                 rdmux_ep_info tells.
+ * max_inline      Bytes wished for RDMUX_INLINE; default and minimum 64; at most 1024 are granted.
+ *                 rdmux_ep_info has the granted number.
  * max_send        Longest message this side may send; default 8 MiB. A direction allows the smaller
  *                 of the sender's max_send and the receiver's max_recv.
  * max_recv        Longest message this side will receive; default 8 MiB.
@@ -740,34 +751,35 @@ enum {
  * require_native  RDMUX_CAP_* the path must have natively.
  * paths           Filter, as in rdmux_fabric_attr. NULL = "auto".
  * local           Local address ("192.0.2.1") or device ("mlx5_0", "eth0") that paths must use.
- *                 NULL = any. One that this machine does not have is RDMUX_INVALID. From an address
- *                 come the control channel's socket and those of the tcp path; a network device
- *                 ("eth0") does not bind them: the routing table does.
+ *                 NULL = any. One that this machine does not have is RDMUX_INVALID. An address also
+ *                 binds the sockets of the control channel and of the tcp path. A network device
+ *                 ("eth0") does not: the routing table chooses their address.
  * prefer, typical_size   Ranking: expected message size in bytes; default 4096 (1 MiB with
  *                        RDMUX_PREFER_BANDWIDTH).
- * liveness_ms     A peer that was silent this long is gone; 100 to RDMUX_NEVER; default 10,000. The
- *                 smaller of both sides counts; RDMUX_NEVER leaves only the kernel's evidence.
- * setup_timeout_ms  Bounds set-up that is not waited for; default 10,000.
- * path_timeout_ms   The longest a single path is tried before the next; default 2,000.
- * failover        RDMUX_FAILOVER_ON: if the path breaks the endpoint goes on over another one. In
- *                 force if both sides ask for it; rdmux_ep_info tells. The price: a send or write
- *                 completes only when the peer's library is known to have it. The listener has to
- *                 stay open. A peer's name may have several addresses: tcp goes over another one
- *                 when one does not answer. A silent peer is gone after twice the liveness time.
- *                 Not with rdma:// and adopted sockets: RDMUX_UNSUPPORTED.
- * failover_attempts, failover_time_ms   What one move may take, and those that follow it within a
- *                 second: attempts, of which the side that accepted counts its own limit, default
- *                 64; time, default 30,000, RDMUX_NEVER = no limit. Beyond, the endpoint ends with
- *                 RDMUX_PEER_GONE. While other paths are left, an attempt has 200 ms at first, then
- *                 twice as long in each round.
+ * liveness_ms     A peer that was silent for this time counts as gone; 100 to RDMUX_NEVER; default
+ *                 10,000. The smaller of both sides counts. With RDMUX_NEVER only the kernel
+ *                 reports that a peer is gone.
+ * setup_timeout_ms  Limit of a set-up with timeout 0; default 10,000.
+ * path_timeout_ms   Limit of the attempt at one path, before the next one; default 2,000.
+ * failover        RDMUX_FAILOVER_ON: if the path fails, the endpoint goes on over another one. It
+ *                 is in force if both sides ask for it (rdmux_ep_info.failover). The price: a send
+ *                 or write completes only when the peer's library is known to have it. The listener
+ *                 has to stay open. A peer's name may have several addresses: tcp uses another one
+ *                 when one does not answer. A silent peer counts as gone after twice the liveness
+ *                 time. With rdma:// and adopted sockets: RDMUX_UNSUPPORTED.
+ * failover_attempts, failover_time_ms   Limits of one move together with the moves that follow it
+ *                 within a second. Attempts: default 64; the limit of the side that accepted
+ *                 counts. Time: default 30,000, RDMUX_NEVER = no limit. Beyond a limit the endpoint
+ *                 ends with RDMUX_PEER_GONE. While there are other paths, an attempt has 200 ms in
+ *                 the first round, and twice as long in each further one.
  * failback        1: the endpoint returns to the better path that it lost, once that path's device
- *                 works on both sides and failback_hold_ms have passed since the path failed. The
- *                 time grows after returns that failed. It is enough if one side asks. A return
+ *                 works on both sides and failback_hold_ms have passed since the path failed. That
+ *                 time grows with each return that fails. It is enough if one side asks. A return
  *                 leaves no request in doubt if all requests that cannot be repeated end within
  *                 100 ms; new requests wait until then. Needs failover.
  * failback_hold_ms   The hold-down time, default 10,000. A path that failed three times within it
  *                 is tried only when no other works.
- * srq             Takes its receives from there. It and the endpoint have the same cq.
+ * srq             The endpoint takes its receives from this SRQ. Both have the same cq.
  * dscp            1 to 63, default 26, RDMUX_OFF = 0. ecn: 1 = ECT(1), 2 = ECT(0), default 2,
  *                 RDMUX_OFF = not ECT.
  * service_level   1 to 15, default 0.
@@ -775,7 +787,7 @@ enum {
  *                 sides counts.
  * private_data    private_length bytes for the peer, at most RDMUX_PRIVATE_DATA_MAX; copied.
  * peer            rdmux_accept() only: the id of one connection from rdmux_listener_next(); 0 = any
- *                 not taken.
+ *                 connection that no call has taken.
  * user            Initial value for rdmux_ep_user().
  */
 struct rdmux_ep_attr {
@@ -812,12 +824,12 @@ struct rdmux_ep_attr {
     uint64_t peer;
     void *user;
     /*
-     * 1: where there is a choice, paths are measured before they are ranked: each is set up and
-     * proved, then written to for a part of 50 ms, and given up; the ranking is by what was
-     * measured. It is enough if one side asks. The accepting fabric remembers the figures of a pair
-     * of devices to a host for 300 s, and measures no pair again meanwhile. Software RDMA devices
-     * are neither measured nor preferred unless a filter names them. 0: paths are ranked by what
-     * the devices and constants say.
+     * 1: if there is a choice, rdmux measures the paths and ranks them by the measured figures. It
+     * sets each path up, proves it, writes over it for a part of 50 ms, and closes it. It is enough
+     * if one side asks. The accepting fabric keeps the figures of a pair of devices to a host for
+     * 300 s, and measures no pair again meanwhile. It neither measures nor prefers software RDMA
+     * devices unless a filter names them. 0: rdmux ranks paths by the figures of the devices and by
+     * constants.
      */
     uint32_t probe;
     uint32_t spare0;
@@ -833,30 +845,32 @@ enum {
 /* ----------------------------------------------------------------------------------- connecting */
 
 /*
- * Options of a listener. paths and private data rules as in rdmux_ep_attr.
- * backlog           Connections the kernel keeps before the library takes them; default 1024.
- * max_pending       Connections the library keeps that no accept has taken; default 4096. Beyond,
- *                   the oldest that has said nothing goes, or else the one that waits longest,
- *                   of the address or identity that holds the most.
- * hello_timeout_ms  How long a connection may take to introduce itself, authentication included;
- *                   default 5,000.
+ * Options of a listener. paths is a filter as in rdmux_ep_attr. A connection has introduced itself
+ * once it has sent HELLO and OFFER, and has authenticated if the fabric asks for it.
+ * backlog           Connections that the kernel keeps until the library takes them; default 1024.
+ * max_pending       Connections that the library keeps and no rdmux_accept() has taken; default
+ *                   4096. Beyond, the library drops one of the address or identity that holds the
+ *                   most: the oldest that has not introduced itself, or else the one that waits
+ *                   longest.
+ * hello_timeout_ms  Limit of the time until a connection has introduced itself; default 5,000.
  * max_per_address   Connections of one address (IPv6: of one /64) that have not introduced
- *                   themselves; default a quarter of max_pending, at least 256. Beyond, its oldest
- *                   one goes.
- * max_waiting_per_address  Connections of one address, or where peers authenticate of one identity,
- *                   that have introduced themselves and that no accept has taken; default half of
- *                   max_pending, at least 256. Beyond, the one of them that waits longest goes.
+ *                   themselves; default a quarter of max_pending, at least 256. Beyond, the library
+ *                   drops the oldest of them.
+ * max_waiting_per_address  Connections of one address, or of one identity where peers authenticate,
+ *                   that have introduced themselves and that no rdmux_accept() has taken; default
+ *                   half of max_pending, at least 256. Beyond, the library drops the one of them
+ *                   that waits longest.
  * accept_timeout_ms How long such a connection waits. 0: forever, but 10,000 if its address or
- *                   identity has more than half of max_waiting_per_address. One that has ended
- *                   before rdmux_accept() returned it waits as long from then on; 0: forever.
+ *                   identity has more than half of max_waiting_per_address. A connection that ends
+ *                   before rdmux_accept() has returned it waits as long from then on; 0: forever.
  * max_setups        Connections of any peer that rdmux_accept() negotiates at a time for a cq, at
  *                   most half of them of one address or identity; default 256. Each takes some
- *                   300 KiB until its path is proved. Beyond, they wait; one whose peer has been
- *                   silent for half a second makes room for an address or identity that has far
- *                   fewer. A server of many peers that are slow to set up raises it. One that is
- *                   accepted by its id (rdmux_ep_attr.peer) is not counted.
- * The process's limit on descriptors (RLIMIT_NOFILE) bounds these numbers, too: a quarter of it, up
- * to 1024, is kept for peers that are set up.
+ *                   300 KiB until its path is proved. Further connections wait. A set-up whose peer
+ *                   has been silent for half a second makes room for an address or identity that
+ *                   has far fewer. Raise this number for many peers that are slow to set up. A
+ *                   connection accepted by its id (rdmux_ep_attr.peer) does not count.
+ * The process's limit on descriptors (RLIMIT_NOFILE) bounds these numbers, too: the library keeps a
+ * quarter of it, up to 1024, for peers that are set up.
  */
 struct rdmux_listen_attr {
     uint32_t size;
@@ -876,10 +890,10 @@ struct rdmux_listen_attr {
 
 /*
  * Peers that are not rdmux. "rdma://HOST:PORT" in rdmux_listen() and rdmux_connect() stands for a
- * program that uses librdmacm by itself (rdma_cm(7), port space TCP, reliable connections), over
- * whatever RDMA device the route leads to: InfiniBand, RoCE or iWARP. Such an endpoint has no
- * control channel, no headers of rdmux, no credits and no heartbeats: the device's rules replace
- * rdmux's. The chapter "Peers that are not rdmux" of docs/SEMANTICS.md says which of rdmux's rules
+ * program that uses librdmacm by itself (rdma_cm(7), port space TCP, reliable connections). The
+ * route leads over any RDMA device: InfiniBand, RoCE or iWARP. Such an endpoint has no control
+ * channel, no headers of rdmux, no credits and no heartbeats: the rules of the device replace those
+ * of rdmux. The chapter "Peers that are not rdmux" of docs/SEMANTICS.md says which of rdmux's rules
  * still hold.
  *
  *   Operations    Those that rdmux_ep_info.native names; all others are RDMUX_UNSUPPORTED.
@@ -889,19 +903,19 @@ struct rdmux_listen_attr {
  *                 iWARP; an acceptor 196; a rejection has room for 148 (iWARP: 196). More is
  *                 RDMUX_INVALID. Received private data may be padded with zeros to the field's
  *                 size.
- *   Receives      On iWARP a message that finds no receive ends the connection. A program that is
- *                 sent to first accepts with timeout 0 and attr.peer: receives posted before its
- *                 next poll or wait are with the device before the peer may send.
+ *   Receives      On iWARP a message that finds no receive ends the connection. If the peer sends
+ *                 first, accept it with timeout 0 and attr.peer: receives posted before the next
+ *                 poll or wait are with the device before the peer may send.
  *   End           RDMUX_WC_DISCONNECTED has RDMUX_PEER_GONE, also when the peer ended in order:
  *                 rdma_cm reports the same for both. A shutdown of this side ends with RDMUX_OK.
  */
 
 /*
- * Listens on a TCP address, through which all paths are negotiated; or for peers that are not
- * rdmux.
+ * Listens on a TCP address, over which peers negotiate all paths; with "rdma://", for peers that
+ * are not rdmux.
  * address  "HOST:PORT", "HOST", ":PORT" or "[IPv6]:PORT". No host or "*" = all addresses; no port =
- *          7471; port 0 = one is picked, see rdmux_listener_address(). A name is resolved here.
- *          With "rdma://" in front: see above.
+ *          7471; port 0 = the system picks one, see rdmux_listener_address(). The call resolves a
+ *          name itself. With "rdma://" in front: see above.
  * Threads  Any. May sleep.
  * Errors   RDMUX_INVALID (address), RDMUX_IO (in use, not local; the text names it),
  *          RDMUX_NO_MEMORY, RDMUX_NO_PATH (rdma:// without RDMA libraries)
@@ -911,25 +925,26 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_listen(struct rdmux_fabric *f
                                                           const struct rdmux_listen_attr *attr,
                                                           struct rdmux_listener **out);
 
-/* Stops listening and drops the connections nobody took. Endpoints live on. NULL is allowed.
- * Threads: the last call on it. */
+/* Stops listening, and drops the connections that no rdmux_accept() has taken. Endpoints live on.
+ * NULL is allowed. Threads: the last call on it. */
 RDMUX_API void rdmux_listener_close(struct rdmux_listener *listener);
 
-/* The address listened on, numeric, IPv6 in brackets. size at least RDMUX_ADDRESS_MAX. Threads:
- * any. */
+/* Writes the listening address, numeric, IPv6 in brackets. size: room in bytes, at least
+ * RDMUX_ADDRESS_MAX. Threads: any. Errors: RDMUX_INVALID. */
 RDMUX_API enum rdmux_status rdmux_listener_address(struct rdmux_listener *listener,
                                                    char out[RDMUX_ADDRESS_MAX], size_t size);
 
-/* A descriptor that is readable while a connection was neither shown nor taken, or a taken one is
- * proved and not yet returned; that one is returned by rdmux_accept() for the cq that took it. It
- * stays the library's. Threads: any. */
+/* Returns a descriptor that is readable while rdmux_listener_next() or rdmux_accept() has something
+ * to return: a connection that was neither shown nor taken, or one that was taken and is proved.
+ * rdmux_accept() returns the latter for the cq that took it. The descriptor belongs to the library.
+ * Threads: any. */
 RDMUX_API int rdmux_listener_fd(struct rdmux_listener *listener);
 
 /* A connection that waits to be accepted. */
 struct rdmux_peer {
     uint32_t size;
     uint32_t private_length;
-    /* For rdmux_ep_attr.peer and rdmux_reject(); never 0, never used again in the listener's
+    /* For rdmux_ep_attr.peer and rdmux_reject(). Never 0, and never reused in the listener's
      * life. */
     uint64_t id;
     char address[RDMUX_ADDRESS_MAX];
@@ -941,8 +956,8 @@ struct rdmux_peer {
 #define RDMUX_PEER_INIT RDMUX_INIT_OF(rdmux_peer)
 
 /*
- * Shows the oldest connection not yet shown or taken. It stays acceptable until accepted, rejected
- * or gone.
+ * Shows the oldest connection that was not shown or taken before. The program can accept it until
+ * it was accepted or rejected, or has ended.
  * Threads  Any.
  * Errors   RDMUX_AGAIN (timeout 0), RDMUX_TIMED_OUT, RDMUX_INVALID
  */
@@ -952,25 +967,25 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_listener_next(struct rdmux_li
 
 /*
  * Takes connections for cq, negotiates them side by side, and returns the first whose path is
- * proved. Only endpoints of this cq are returned. A connection that fails is dropped with a log
- * line and the wait goes on, unless attr.peer names it.
+ * proved. It returns endpoints of this cq only. If a connection fails, the library drops it with a
+ * log line and the call goes on waiting, unless attr.peer names the connection.
  *
  * Several cqs may accept from one listener. A call takes one connection, and further ones only
- * while no other call on the listener waits without any. What was taken and is not returned by this
- * call stays the cq's: it goes on with the cq's progress, and the next calls for the same cq return
- * it, with their own attr.user, but otherwise made as the call that took it asked. So a program
- * that accepts only once for a cq, or with attributes that differ between calls, must name the
- * connection: rdmux_listener_next(), attr.peer.
+ * while no other call on the listener waits without one. A connection that this call took and did
+ * not return stays with the cq: the cq's progress goes on with its set-up, and a later call for the
+ * same cq returns it. Its attributes are those of the call that took it, except attr.user, which is
+ * that of the call that returns it. So a program that accepts only once for a cq, or with
+ * attributes that differ between calls, must name the connection: rdmux_listener_next(), attr.peer.
  *
- * A connection that the connector saw connected is returned also if the connector has ended it
- * since. Receives take the messages that arrived before; RDMUX_WC_DISCONNECTED follows. Where none
- * waits, posts return the cause, mostly RDMUX_PEER_GONE.
- * attr.peer   One id: only that one, and its failure is returned. 0: any.
- * timeout_ms  0 with a peer: RDMUX_IN_PROGRESS, *out set, RDMUX_WC_CONNECTED follows. 0 without:
- *             RDMUX_AGAIN if none is proved.
+ * The call also returns a connection that the connector saw connected and has ended since. Receives
+ * take the messages that arrived before; RDMUX_WC_DISCONNECTED follows. If no message waits, posts
+ * return the cause, mostly RDMUX_PEER_GONE.
+ * attr.peer   An id: the call takes only this connection, and returns its failure. 0: any.
+ * timeout_ms  0 with attr.peer: RDMUX_IN_PROGRESS, *out set, RDMUX_WC_CONNECTED follows. 0 without:
+ *             RDMUX_AGAIN if no connection is proved.
  * Threads     Its cq.
  * Errors      RDMUX_TIMED_OUT, RDMUX_AGAIN, RDMUX_INVALID, RDMUX_NO_MEMORY (also: no room in the
- *             cq; the connection is not lost but waits for another call); with a peer also
+ *             cq; the connection is not lost but waits for another call); with attr.peer also
  *             RDMUX_NO_PATH, RDMUX_PEER_GONE, …
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_accept(struct rdmux_listener *listener,
@@ -979,11 +994,11 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_accept(struct rdmux_listener 
                                                           int timeout_ms, struct rdmux_ep **out);
 
 /*
- * Turns a connection away; its connect ends with RDMUX_REFUSED, and rdmux_ep_info() or the error
- * text show reason, an application's number. The private data reaches the peer's text only as its
- * length; it is there for later versions. On a listener of rdma:// the private data is rdma_cm's;
- * without any, the 4 bytes of a reason other than 0 are, big-endian, and a connector takes 4 bytes
- * for one.
+ * Rejects a connection. The peer's rdmux_connect() ends with RDMUX_REFUSED; rdmux_ep_info() or the
+ * error text there show reason, a number of the application. The peer's text has only the length of
+ * the private data; later versions may hand over the bytes. On a listener of rdma:// the private
+ * data is that of rdma_cm. Without private data a reason other than 0 travels there as 4 bytes,
+ * big-endian, and a connector takes 4 bytes for a reason.
  * Threads  Any.
  * Errors   RDMUX_INVALID: no such connection, taken already, or too much private data
  */
@@ -992,11 +1007,11 @@ RDMUX_API enum rdmux_status rdmux_reject(struct rdmux_listener *listener, uint64
 
 /*
  * Connects to a listener, negotiates and proves a path.
- * address     As for rdmux_listen(), with a host. Names are resolved off this thread; all their
- *             addresses are tried (of rdma:// until the route to one is found).
- * timeout_ms  0: RDMUX_IN_PROGRESS, *out set. Receives and imports may be posted at once, other
- *             posts give RDMUX_AGAIN; RDMUX_WC_CONNECTED follows, with the cause as status if it
- *             failed (then only close is left to do).
+ * address     As for rdmux_listen(), with a host. The worker thread resolves a name, and rdmux
+ *             tries all its addresses (with rdma:// until it finds the route to one).
+ * timeout_ms  0: RDMUX_IN_PROGRESS, *out set. The program may post receives and imports at once;
+ *             other posts give RDMUX_AGAIN. RDMUX_WC_CONNECTED follows. If its status is a failure,
+ *             the program closes the endpoint.
  * Threads     Its cq.
  * Errors      RDMUX_REFUSED, RDMUX_NO_PATH, RDMUX_TIMED_OUT, RDMUX_VERSION, RDMUX_PROTOCOL,
  *             RDMUX_AUTH, RDMUX_PEER_GONE, RDMUX_IO, RDMUX_INVALID, RDMUX_NO_MEMORY,
@@ -1008,16 +1023,16 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_connect(struct rdmux_fabric *
                                                            int timeout_ms, struct rdmux_ep **out);
 
 /*
- * The same negotiation over a connected stream socket (TCP or AF_UNIX) of the program; both sides
- * call it, one in each role. It reads exact lengths, never ahead; HELLO begins with the 8 bytes
- * "RDMUX" 0x01 0x0d 0x0a, so a server may peek. RDMUX_ROLE_CONNECT with RDMUX_AUTH_CERT and no
- * rdmux_fabric_auth.peers is RDMUX_INVALID: any certificate of the authority would pass for the
+ * Negotiates in the same way over a connected stream socket (TCP or AF_UNIX) of the program. Both
+ * sides call it, one in each role. It reads exact lengths, and never ahead. HELLO begins with the 8
+ * bytes "RDMUX" 0x01 0x0d 0x0a, so a server may peek. RDMUX_ROLE_CONNECT with RDMUX_AUTH_CERT and
+ * no rdmux_fabric_auth.peers is RDMUX_INVALID: any certificate of the authority would pass for the
  * peer's.
- * Ownership   From the call on the socket is the library's, which closes it in every outcome but
- *             two: RDMUX_INVALID (untouched), and RDMUX_NO_PATH (given back, as both sides know,
- *             with flags and options restored).
- * timeout_ms, threads, errors   As rdmux_connect(). There is no address to dial again: its socket
- *                               lost, the endpoint ends.
+ * Ownership   From the call on the socket belongs to the library, which closes it whatever the
+ *             outcome, but for two. RDMUX_INVALID: the socket is untouched. RDMUX_NO_PATH: both
+ *             sides give the socket back to the program, with its flags and options restored.
+ * timeout_ms, threads, errors   As rdmux_connect(). There is no address to dial again: if the
+ *                               socket is lost, the endpoint ends.
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_adopt(struct rdmux_fabric *fabric,
                                                          struct rdmux_cq *cq, int socket,
@@ -1027,41 +1042,41 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_adopt(struct rdmux_fabric *fa
 
 /* ---------------------------------------------------------------------------------- explanation */
 
-/* One path that was considered. */
+/* One path that the negotiation considered. */
 struct rdmux_candidate {
     uint32_t size;
     uint32_t reason;   /* enum rdmux_reason */
-    uint32_t stage;    /* enum rdmux_stage: how far it came */
+    uint32_t stage;    /* enum rdmux_stage: the last one reached */
     uint32_t security; /* enum rdmux_security */
     char provider[RDMUX_NAME_MAX];
-    char device[RDMUX_NAME_MAX];      /* ours */
+    char device[RDMUX_NAME_MAX];      /* of this side */
     char peer_device[RDMUX_NAME_MAX]; /* the peer's */
     char text[RDMUX_TEXT_MAX];        /* the reason in words */
     char hint[RDMUX_TEXT_MAX];        /* what to do about it, "" if nothing */
-    uint64_t cost_ns;  /* latency + expected size / bandwidth; 0 if it was never ranked */
-    uint64_t native;   /* RDMUX_CAP_* */
-    uint64_t emulated; /* RDMUX_CAP_* */
+    uint64_t cost_ns;                 /* latency + expected size / bandwidth; 0: not ranked */
+    uint64_t native;                  /* RDMUX_CAP_* */
+    uint64_t emulated;                /* RDMUX_CAP_* */
     uint32_t software;
     uint32_t rank; /* 1 = tried first; 0 = not ranked */
     uint64_t spare[6];
 };
 
-/* Why an endpoint has its path. Owned by the caller, freed by rdmux_explanation_free(), never
- * changes. */
+/* Why an endpoint has its path. The caller owns it and frees it by rdmux_explanation_free(). It
+ * never changes. */
 struct rdmux_explanation {
     uint32_t size;
     uint32_t status; /* RDMUX_OK, RDMUX_IN_PROGRESS, or how negotiation failed */
     uint32_t chosen; /* index of the chosen candidate, UINT32_MAX = none */
     uint32_t candidate_count;
     const struct rdmux_candidate *const *candidates; /* by rank, the unranked last */
-    const char *text;                                /* one line that sums it up */
+    const char *text;                                /* the result in one line */
     const char *peer_address;                        /* "" if not known */
     uint64_t spare[6];
 };
 
 /*
- * Negotiates with the listener at address as far as ranking, without connecting, and tells what
- * rdmux_connect() would try.
+ * Negotiates with the listener at address as far as ranking, without connecting, and returns the
+ * paths that rdmux_connect() would try.
  * attr        As for rdmux_connect(); srq, user and peer are ignored.
  * timeout_ms  0 is RDMUX_INVALID here: there is no object to return an event for.
  * Threads     Any. Sleeps.
@@ -1088,7 +1103,7 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_last_explanation(struct rdmux
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_explanation_json(
     struct rdmux_explanation *explanation, const char **out);
 
-/* NULL is allowed. Threads: the last call on it. */
+/* Frees an explanation and its texts. NULL is allowed. Threads: the last call on it. */
 RDMUX_API void rdmux_explanation_free(struct rdmux_explanation *explanation);
 
 /* ------------------------------------------------------------------------------------- endpoint */
@@ -1096,11 +1111,11 @@ RDMUX_API void rdmux_explanation_free(struct rdmux_explanation *explanation);
 enum rdmux_ep_state {
     RDMUX_EP_CONNECTING = 1,
     RDMUX_EP_CONNECTED = 2,
-    RDMUX_EP_MOVING = 3, /* failover is looking for the next path */
+    RDMUX_EP_MOVING = 3, /* failover tries the next path */
     RDMUX_EP_ENDED = 4,
 };
 
-/* What an endpoint is now. */
+/* The present state of an endpoint. */
 struct rdmux_ep_info {
     uint32_t size;
     uint32_t state;    /* enum rdmux_ep_state */
@@ -1131,22 +1146,22 @@ struct rdmux_ep_info {
     uint32_t reject_reason; /* the number given to rdmux_reject() */
     uint64_t spare[8];
     uint32_t failover; /* 1: in force, as both sides ask for it */
-    /* After a move: the path before, and why it was left. text says it in words. */
+    /* After a move: why the endpoint left the previous path, and that path. text has the words. */
     uint32_t previous_status;
     char previous_provider[RDMUX_NAME_MAX];
     char previous_device[RDMUX_NAME_MAX];
 };
 #define RDMUX_EP_INFO_INIT RDMUX_INIT_OF(rdmux_ep_info)
 
-/* Threads: its cq. Errors: RDMUX_INVALID. */
+/* Fills in *out, whose size is set. Threads: its cq. Errors: RDMUX_INVALID. */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_ep_info(struct rdmux_ep *ep,
                                                            struct rdmux_ep_info *out);
 
-/* Counts since the endpoint was made. They cost the data path no more than an addition. */
+/* Counts since the endpoint was created. A count costs the data path one addition. */
 struct rdmux_ep_stats {
     uint32_t size;
     uint32_t spare0;
-    uint64_t sends;    /* requests accepted, by kind */
+    uint64_t sends;    /* requests accepted; also writes, reads, atomics */
     uint64_t receives; /* receives completed */
     uint64_t writes;
     uint64_t reads;
@@ -1156,29 +1171,29 @@ struct rdmux_ep_stats {
     uint64_t posts;          /* calls into the provider: one doorbell each */
     uint64_t held;           /* requests that had to wait before the provider took them */
     uint64_t again;          /* posts refused because a queue was full */
-    uint64_t service_slices; /* times the service thread progressed this endpoint's cq */
+    uint64_t service_slices; /* turns of the service thread on this endpoint's cq */
     uint64_t moves;          /* failovers */
     uint64_t system_calls;   /* made by the provider for this endpoint, where it counts them */
     uint64_t spare[8];
 };
 #define RDMUX_EP_STATS_INIT RDMUX_INIT_OF(rdmux_ep_stats)
 
-/* Threads: its cq. Errors: RDMUX_INVALID. */
+/* Fills in *out, whose size is set. Threads: its cq. Errors: RDMUX_INVALID. */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_ep_stats(struct rdmux_ep *ep,
                                                             struct rdmux_ep_stats *out);
 
-/* A pointer of the program, kept with the endpoint. rdmux_ep_user() is also valid between
- * rdmux_ep_close() and the next poll or wait on the cq. Threads: its cq. */
+/* Set and return a pointer of the program that the endpoint keeps. rdmux_ep_user() is also valid
+ * between rdmux_ep_close() and the next poll or wait on the cq. Threads: its cq. Errors:
+ * RDMUX_INVALID. */
 RDMUX_API enum rdmux_status rdmux_ep_set_user(struct rdmux_ep *ep, void *user);
 RDMUX_API void *rdmux_ep_user(struct rdmux_ep *ep);
 
 /*
- * Ends in order: everything posted before is placed at the peer, then the connection ends on both
- * sides.
+ * Ends the connection in order: all requests posted before are placed at the peer, then it ends on
+ * both sides. The program still has to call rdmux_ep_close().
  * timeout_ms  0: RDMUX_IN_PROGRESS, then RDMUX_WC_DISCONNECTED, at the latest after the liveness
- *             time. A call that waited and returned RDMUX_OK is followed by no event.
- *             RDMUX_TIMED_OUT: the endpoint has ended all the same, with PEER_GONE. Close is still
- *             to be called.
+ *             time. After a call that waited and returned RDMUX_OK there is no event.
+ *             RDMUX_TIMED_OUT: the endpoint has ended all the same, with RDMUX_PEER_GONE.
  * Threads     Its cq.
  * Errors      RDMUX_INVALID (not connected), RDMUX_TIMED_OUT, or why the endpoint ended meanwhile
  */
@@ -1186,14 +1201,15 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_ep_shutdown(struct rdmux_ep *
 
 /*
  * Ends the endpoint at once, closes its remotes and frees it. No completion names it afterwards,
- * its buffers are free. Until the next poll or wait on its cq the handle stays readable for
- * rdmux_ep_user(); every other call on it is RDMUX_INVALID. Takes at most 10 ms and never waits for
- * the network. NULL is allowed; always succeeds otherwise.
- * Threads  Its cq; also between the completions of one poll.
+ * and the buffers of its requests are free. Until the next poll or wait on its cq rdmux_ep_user()
+ * still works; every other call on it is RDMUX_INVALID. Takes at most 10 ms and never waits for the
+ * network. NULL is allowed. Always succeeds otherwise.
+ * Threads  Its cq; also while the program goes through the completions of one poll.
  */
 RDMUX_API enum rdmux_status rdmux_ep_close(struct rdmux_ep *ep);
 
-/* depth: receives, 1 to 65,536, default 1024. max_sge: 1 to 16, default 4. */
+/* Options of an SRQ. depth: receives, 1 to 65,536, default 1024. max_sge: entries of a list, 1 to
+ * 16, default 4. */
 struct rdmux_srq_attr {
     uint32_t size;
     uint32_t depth;
@@ -1203,14 +1219,15 @@ struct rdmux_srq_attr {
 };
 #define RDMUX_SRQ_ATTR_INIT RDMUX_INIT_OF(rdmux_srq_attr)
 
-/* Threads: its cq. Errors: RDMUX_INVALID, RDMUX_NO_MEMORY (also: no room in the cq). */
+/* Creates an SRQ for endpoints of cq. attr NULL: all defaults. Threads: its cq. Errors:
+ * RDMUX_INVALID, RDMUX_NO_MEMORY (also: no room in the cq). */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_srq_create(struct rdmux_fabric *fabric,
                                                               struct rdmux_cq *cq,
                                                               const struct rdmux_srq_attr *attr,
                                                               struct rdmux_srq **out);
 
-/* Receives still in it are dropped without completion. NULL is allowed. Errors: RDMUX_INVALID,
- * endpoints use it. Threads: the last call on it. */
+/* Destroys an SRQ; drops the receives in it without completion. NULL is allowed. Errors:
+ * RDMUX_INVALID: endpoints use it. Threads: the last call on it. */
 RDMUX_API enum rdmux_status rdmux_srq_destroy(struct rdmux_srq *srq);
 
 /* ------------------------------------------------------------------------------------ data path */
@@ -1218,18 +1235,18 @@ RDMUX_API enum rdmux_status rdmux_srq_destroy(struct rdmux_srq *srq);
 /*
  * All of this section: [data path]. Threads: its cq.
  *
- * buf, length, mr   Local bytes. mr is a region that holds them, or NULL: then they may be anywhere
- *                   (a large buffer costs a registration on RDMA paths). The bytes belong to the
- *                   library until the completion, or until return with RDMUX_INLINE. length 0 is
- *                   legal for sends, writes and reads (buf may then be NULL).
- * context           Comes back in the completion.
- * remote, offset    Where in the peer's region; offset 0 is its first byte.
+ * buf, length, mr   Local bytes. mr is a region that contains them, or NULL: then they may be
+ *                   anywhere (a large buffer costs a registration on RDMA paths). The bytes belong
+ *                   to the library until the completion, or with RDMUX_INLINE until the call
+ *                   returns. length 0 is legal for sends, writes and reads (buf may then be NULL).
+ * context           The completion returns this pointer.
+ * remote, offset    The place in the peer's region; offset 0 is its first byte.
  *
  * Errors of every post:
  *   RDMUX_AGAIN         The queue is full or the endpoint is not connected yet; nothing was queued.
  *                       For a full send queue RDMUX_WC_WRITABLE follows once.
- *   RDMUX_INVALID       An argument; the text names it. Also an atomic that is not 8 bytes or not
- *                       8-byte aligned, or an endpoint that was closed
+ *   RDMUX_INVALID       An argument; the text names it. Also an atomic that is not of 8 bytes or
+ *                       not aligned to 8 bytes, or an endpoint that was closed
  *   RDMUX_OUT_OF_RANGE  Beyond the peer's region, or beyond the local region
  *   RDMUX_DENIED        The token lacks the right or was revoked
  *   RDMUX_LENGTH        A send beyond rdmux_ep_info.max_send, or RDMUX_INLINE beyond max_inline
@@ -1237,11 +1254,12 @@ RDMUX_API enum rdmux_status rdmux_srq_destroy(struct rdmux_srq *srq);
  *   RDMUX_PEER_GONE, …  The endpoint has ended, with this cause
  */
 
-/* Sends a message into one receive of the peer; waits there for a receive, without failing. */
+/* Sends a message into one receive of the peer. If the peer has posted none, the message waits for
+ * one, and does not fail. */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_send(struct rdmux_ep *ep, const void *buf,
                                                         size_t length, struct rdmux_mr *mr,
                                                         void *context, uint32_t flags);
-/* The same, with 32 bits for the receive's completion. */
+/* The same, with 32 bits (imm) for the completion of the receive. */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_send_imm(struct rdmux_ep *ep, const void *buf,
                                                             size_t length, struct rdmux_mr *mr,
                                                             uint32_t imm, void *context,
@@ -1250,12 +1268,13 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_send_imm(struct rdmux_ep *ep,
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_recv(struct rdmux_ep *ep, void *buf,
                                                         size_t length, struct rdmux_mr *mr,
                                                         void *context);
-/* The same, for whichever endpoint of the SRQ gets a message first. */
+/* Offers a buffer for one message to all endpoints of the SRQ: the first one that gets a message
+ * takes it. */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_srq_recv(struct rdmux_srq *srq, void *buf,
                                                             size_t length, struct rdmux_mr *mr,
                                                             void *context);
-/* Writes into the peer's region. length 0 with remote NULL and RDMUX_PLACED is the flush of all
- * before it. */
+/* Writes into the peer's region. length 0 with remote NULL and RDMUX_PLACED is a flush: it
+ * completes when all earlier writes and sends are placed. */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_write(struct rdmux_ep *ep, const void *buf,
                                                          size_t length, struct rdmux_mr *mr,
                                                          struct rdmux_remote *remote,
@@ -1274,14 +1293,14 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_read(struct rdmux_ep *ep, voi
                                                         struct rdmux_remote *remote,
                                                         uint64_t offset, void *context,
                                                         uint32_t flags);
-/* Adds to 8 bytes of the peer, in host byte order; *result gets the value before, when it
- * completes. */
+/* Adds to an integer of 8 bytes in the peer's region, in host byte order. *result has the value
+ * before once the request completes. */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_fetch_add(struct rdmux_ep *ep, uint64_t *result,
                                                              struct rdmux_mr *mr,
                                                              struct rdmux_remote *remote,
                                                              uint64_t offset, uint64_t add,
                                                              void *context, uint32_t flags);
-/* Stores desired if the 8 bytes equal expected; *result gets the value before, when it
+/* Stores desired if the 8 bytes equal expected. *result has the value before once the request
  * completes. */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_compare_swap(
     struct rdmux_ep *ep, uint64_t *result, struct rdmux_mr *mr, struct rdmux_remote *remote,
@@ -1299,20 +1318,20 @@ struct rdmux_wr {
     uint32_t op;    /* RDMUX_OP_* */
     uint32_t flags; /* RDMUX_INLINE … */
     void *context;
-    const struct rdmux_sge *sges; /* free again on return; NULL if sge_count is 0 */
+    const struct rdmux_sge *sges; /* the library copies the list; NULL if sge_count is 0 */
     uint32_t sge_count;
     uint32_t imm;
     struct rdmux_remote *remote;
     uint64_t offset;
-    uint64_t operand;  /* fetch_add: what to add; compare_swap: desired */
+    uint64_t operand;  /* fetch_add: the addend; compare_swap: desired */
     uint64_t expected; /* compare_swap */
     uint64_t spare[8];
 };
 
 /*
- * Posts count requests with one doorbell, in order. *posted (may be NULL) is how many were queued;
- * the status is that of wrs[*posted], the first one not queued, or RDMUX_OK. *posted is written
- * whatever the status.
+ * Posts count requests with one doorbell, in order. *posted (may be NULL) is the number of requests
+ * queued, and is written whatever the status. The status is that of wrs[*posted], the first request
+ * that was not queued, or RDMUX_OK.
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_post(struct rdmux_ep *ep,
                                                         const struct rdmux_wr *wrs, size_t count,
