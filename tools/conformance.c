@@ -159,7 +159,7 @@ static int look_at_plugins(struct conformance *conformance, const struct option_
     }
     if (!refused && conformance->provider_count == 0) {
         tool_error(command_name,
-                   "the plug-in brings no provider that was not there before; name one with "
+                   "the plug-in has no provider that is not known already; name one with "
                    "--provider to try it");
     }
     return refused || conformance->provider_count == 0 ? TOOL_FAILED : TOOL_OK;
@@ -641,18 +641,18 @@ static enum options_outcome parse(struct arguments *arguments, int argc, char **
           .kind = OPTION_LIST,
           .list = &arguments->providers,
           .argument = "NAME",
-          .help = "check this one; may be repeated (default: tcp and shm, or with --plugin\n"
-                  "what it brings)" },
+          .help = "check this provider; may be repeated (default: tcp and shm, or with\n"
+                  "--plugin those of the plug-in)" },
         { .name = "plugin",
           .kind = OPTION_LIST,
           .list = &arguments->plugins,
           .argument = "FILE.so",
-          .help = "load this plug-in too; may be repeated" },
+          .help = "also load this plug-in; may be repeated" },
         { .name = "peer",
           .kind = OPTION_TEXT,
           .text = &arguments->peer,
           .argument = "HOST[:PORT]",
-          .help = "one of the two processes runs there, started by \"rdmux serve\"\n"
+          .help = "run one of the two processes there, where \"rdmux serve\" starts it\n"
                   "(default provider: tcp)" },
         { .name = "rules",
           .kind = OPTION_TEXT,
@@ -670,13 +670,13 @@ static enum options_outcome parse(struct arguments *arguments, int argc, char **
           .given = &arguments->seed_given,
           .max = UINT64_MAX,
           .argument = "N",
-          .help = "of patterns and random choices (default: another one in each run)" },
+          .help = "seed of patterns and random choices (default: another one in each run)" },
         { .name = "sequence",
           .kind = OPTION_TEXT,
           .text = &arguments->sequence,
           .argument = "LIST",
-          .help = "of the random case only these operations, as a failure names them:\n"
-                  "i3,i10-40,t7 (i: the initiator's, t: the target's)" },
+          .help = "in the random case, only these operations, as a failure names them:\n"
+                  "i3,i10-40,t7 (i: of the initiator, t: of the target)" },
         { .name = "thorough",
           .kind = OPTION_FLAG,
           .flag = &arguments->thorough,
@@ -684,7 +684,7 @@ static enum options_outcome parse(struct arguments *arguments, int argc, char **
         { .name = "quick",
           .kind = OPTION_FLAG,
           .flag = &arguments->quick,
-          .help = "without the cases whose subject is time; what they check is \"not run\"" },
+          .help = "without the cases whose subject is time; their rules are \"not run\"" },
         { .name = "format",
           .kind = OPTION_CHOICE,
           .choice = &arguments->format,
@@ -696,14 +696,14 @@ static enum options_outcome parse(struct arguments *arguments, int argc, char **
           .choice = &arguments->wait,
           .choices = waits,
           .argument = "HOW",
-          .help = "poll, sleep: how completions are waited for (default poll)" },
+          .help = "poll, sleep: how to wait for completions (default poll)" },
         { .name = "patience",
           .kind = OPTION_NUMBER,
           .number = &arguments->patience,
           .min = 1,
           .max = PATIENCE_MAX,
           .argument = "N",
-          .help = "N times the time for everything (sanitizers, slow machines)" },
+          .help = "multiply all time limits by N (sanitizers, slow machines)" },
         { .name = "times",
           .kind = OPTION_FLAG,
           .flag = &arguments->times,
@@ -716,31 +716,24 @@ static enum options_outcome parse(struct arguments *arguments, int argc, char **
           .kind = OPTION_TEXT,
           .text = &arguments->key_file,
           .argument = "FILE",
-          .help = "both sides authenticate by the first key of FILE, lines IDENTITY:KEY; here,\n"
+          .help = "both sides authenticate by the first key of FILE, lines IDENTITY:KEY;\n"
                   "not with --peer" },
         { .name = "list-rules",
           .kind = OPTION_FLAG,
           .flag = &arguments->list_rules,
-          .help = "print the rules and end: number, title, what they need, breakable or\n"
-                  "not, how many cases see them kept, try to break them, and run on every\n"
-                  "path that advertises them" },
+          .help = "print the rules and end: number, title, needed capabilities, breakable\n"
+                  "or not, numbers of cases that see them kept, that try to break them,\n"
+                  "and that run on every path that advertises them" },
     };
     const struct command_spec command = {
         .name = command_name,
         .usage = "[--provider NAME | --plugin FILE.so] [--peer HOST] [OPTION]...",
-        .description = "Checks that providers keep the rules of docs/SEMANTICS.md, between two "
-                       "processes on "
-                       "this host.\n"
-                       "At the end tells of each rule how the provider keeps it: natively, "
-                       "emulated by "
-                       "rdmux, not\n"
-                       "advertised (then its use must be refused), or FAIL. A failure comes with "
-                       "what both "
-                       "sides did\n"
-                       "and the command that runs it again. Exit codes: 0 every rule that is "
-                       "advertised was "
-                       "kept,\n"
-                       "1 one was not, 2 wrong arguments.\n",
+        .description = "Checks that providers keep the rules of docs/SEMANTICS.md. Each case\n"
+                       "runs in two processes on this host. At the end a matrix shows how the\n"
+                       "provider keeps each rule: natively, emulated by rdmux, not advertised\n"
+                       "(then its use must be refused), or FAIL. A failure comes with what both\n"
+                       "sides did and with the command that runs it again. Exit codes: 0 every\n"
+                       "rule that is advertised was kept, 1 one was not, 2 wrong arguments.\n",
         .options = options,
         .option_count = TOOL_COUNT_OF(options),
     };

@@ -686,7 +686,7 @@ int tool_copy_main(int argc, char **argv)
           .kind = OPTION_TEXT,
           .text = &copy.as,
           .argument = "NAME",
-          .help = "store it under this path below the server's DIR" },
+          .help = "store the copy under this path below the server's DIR" },
         { .name = "paths",
           .kind = OPTION_TEXT,
           .text = &copy.paths,
@@ -702,13 +702,11 @@ int tool_copy_main(int argc, char **argv)
         .name = command_name,
         .authenticates = true,
         .usage = "FILE HOST[:PORT] [--as NAME] [--paths LIST] [--probe] [--json]",
-        .description = "Copies a file, or a directory with all below it, to the \"rdmux serve "
-                       "--receive DIR\" at HOST.\n"
-                       "The checksum of every file is computed on both sides and compared at the "
-                       "far end before the\n"
-                       "file gets its name there. Permission bits are kept; links that lead out of "
-                       "the tree and\n"
-                       "special files are skipped and listed.\n",
+        .description = "Copies a file, or a directory with all below it, to the server \"rdmux\n"
+                       "serve --receive DIR\" at HOST. Both sides compute the checksum of every\n"
+                       "file. The server compares them before it gives the file its name.\n"
+                       "Permission bits are kept. Links that lead out of the tree, and special\n"
+                       "files, are skipped and listed.\n",
         .options = options,
         .option_count = TOOL_COUNT_OF(options),
         .positional_min = 2,

@@ -408,13 +408,12 @@ int tool_demo_main(int argc, char **argv)
     const struct command_spec command = {
         .name = command_name,
         .usage = "[FILE|DIR] [--json]",
-        .description = "Starts \"rdmux serve\" in a second process, negotiates a path with it and "
-                       "explains the choice,\n"
-                       "copies FILE or DIR (64 MiB made for the purpose if none is named) with "
-                       "every checksum compared\n"
-                       "at the far end, and measures latency and bandwidth. RDMUX_PATHS=tcp shows "
-                       "the same without\n"
-                       "shared memory. What was copied is removed again, also after Ctrl-C.\n",
+        .description = "Starts \"rdmux serve\" in a second process, negotiates a path with it, "
+                       "and\n"
+                       "explains the choice. Copies FILE or DIR (without one, 64 MiB that it\n"
+                       "makes) and compares every checksum. Measures latency and bandwidth.\n"
+                       "RDMUX_PATHS=tcp shows the same without shared memory. The copies are\n"
+                       "removed at the end, also after Ctrl-C.\n",
         .options = options,
         .option_count = TOOL_COUNT_OF(options),
         .positional_max = 1,

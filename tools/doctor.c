@@ -243,7 +243,7 @@ static int open_root(const char *dir, struct doctor_root *out)
     }
     if (dir != NULL && !doctor_is_folder(out, "sys")) {
         tool_error(command_name,
-                   "%s holds no folder sys; --sysfs takes the folder above a copy of /sys", dir);
+                   "%s has no folder sys; --sysfs takes the folder above a copy of /sys", dir);
         doctor_root_close(out);
         return TOOL_USAGE;
     }
@@ -260,16 +260,14 @@ int tool_doctor_main(int argc, char **argv)
           .kind = OPTION_TEXT,
           .text = &dir,
           .argument = "DIR",
-          .help = "judge the copy of a machine's files in DIR: DIR/sys, DIR/proc, DIR/dev, ..." },
+          .help = "examine the copy of a machine's files in DIR: DIR/sys, DIR/proc, DIR/dev, ..." },
     };
     const struct command_spec command = {
         .name = command_name,
         .usage = "[--json] [--sysfs DIR]",
-        .description = "Tells for each RDMA device, and for the machine around it, what keeps it "
-                       "from working\n"
-                       "or from working well, and the command that fixes it. Changes nothing. "
-                       "Exits with 1 if\n"
-                       "something prevents use.\n",
+        .description = "Reports for each RDMA device, and for the machine, the conditions that\n"
+                       "keep the device from working or from working well, and the command that\n"
+                       "fixes each. Changes nothing. Exits with 1 if something prevents use.\n",
         .options = options,
         .option_count = TOOL_COUNT_OF(options),
     };

@@ -50,7 +50,7 @@ static void check_verbs_node(const struct doctor_machine *machine, struct doctor
         if (doctor_is_folder(&machine->root, "sys/class/infiniband_verbs")) {
             doctor_add(&port->findings, DOCTOR_ERROR, "NO_DEVICE_NODE",
                        "modprobe -r ib_uverbs && modprobe ib_uverbs",
-                       "the kernel offers this device to no program: it has no entry in "
+                       "no program can use this device: it has no entry in "
                        "/sys/class/infiniband_verbs");
         }
         return;
@@ -151,13 +151,13 @@ static void add_unreadable(struct doctor_port *port)
                    "the device shows no port; its driver has failed, or it is going away");
     } else if (!port->fabric_known) {
         doctor_add(&port->findings, DOCTOR_ERROR, "PORT_UNREADABLE", remedy,
-                   "the driver does not tell what kind of port this is");
+                   "the driver does not report the kind of the port");
     } else if (port->state_error != 0) {
         doctor_add(&port->findings, DOCTOR_ERROR, "PORT_UNREADABLE", remedy,
-                   "the driver does not tell the port's state: %s", strerror(port->state_error));
+                   "the driver does not report the port's state: %s", strerror(port->state_error));
     } else {
         doctor_add(&port->findings, DOCTOR_ERROR, "PORT_UNREADABLE", remedy,
-                   "the port's state is \"%s\", which means nothing known", port->state_text);
+                   "the port's state is \"%s\", which rdmux does not know", port->state_text);
     }
 }
 
@@ -506,9 +506,9 @@ static void check_ecn(const struct doctor_root *root, struct doctor_port *port)
     if (ecn.notifies == SETTING_OFF || ecn.reacts == SETTING_OFF) {
         doctor_add(&port->findings, DOCTOR_WARNING, "ECN_OFF", ecn.remedy,
                    "congestion control (DCQCN) is off: the port %s",
-                   ecn.notifies != SETTING_OFF ? "does not slow down when it is told of congestion"
+                   ecn.notifies != SETTING_OFF ? "does not slow down on reports of congestion"
                    : ecn.reacts != SETTING_OFF
-                       ? "does not tell senders of congestion"
+                       ? "does not report congestion to senders"
                        : "neither tells senders of congestion nor slows down");
     }
 }
@@ -540,9 +540,10 @@ static void add_pfc_unknown(struct doctor_port *port, bool is_mlx5)
                        "dcb pfc show dev %s prio-pfc; dcb app show dev %s dscp-prio", quoted,
                        quoted);
     }
-    doctor_add(&port->findings, DOCTOR_INFO, "PFC_UNKNOWN", remedy,
-               "no file tells whether priority flow control is on and DSCP trusted; look whether "
-               "the priority of DSCP 26, which rdmux uses, is lossless");
+    doctor_add(
+        &port->findings, DOCTOR_INFO, "PFC_UNKNOWN", remedy,
+        "no file has the state of priority flow control and of trust in DSCP; check that the "
+        "priority of DSCP 26, which rdmux uses, is lossless");
 }
 
 static void check_pfc(const struct doctor_root *root, struct doctor_port *port)
@@ -569,8 +570,10 @@ static void check_pfc(const struct doctor_root *root, struct doctor_port *port)
                        "cd /sys/kernel/config/bnxt_re/%s/ports/1/cc && echo 1 "
                        ">disable_prio_vlan_tx && echo 1 >apply",
                        doctor_quote(port->device, quoted, sizeof(quoted)));
-        doctor_add(&port->findings, DOCTOR_WARNING, "DSCP_TRUST_OFF", remedy,
-                   "priorities are told by VLAN tags, not by DSCP: rdmux's DSCP 26 has no effect");
+        doctor_add(
+            &port->findings, DOCTOR_WARNING, "DSCP_TRUST_OFF", remedy,
+            "the port takes priorities from VLAN tags, not from DSCP: rdmux's DSCP 26 has no "
+            "effect");
     }
     add_pfc_unknown(port, strcmp(driver, "mlx5") == 0);
 }
@@ -675,7 +678,7 @@ static void check_relaxed_ordering(const struct doctor_root *root, struct doctor
     } else if (ordering == SETTING_UNKNOWN) {
         (void)snprintf(remedy, sizeof(remedy), "sudo lspci -vv -s %s | grep RlxdOrd", port->pci);
         doctor_add(&port->findings, DOCTOR_INFO, "RELAXED_ORDERING_UNKNOWN", remedy,
-                   "only root may see whether PCI relaxed ordering is on for the adapter");
+                   "only root can read whether PCI relaxed ordering is on for the adapter");
     }
 }
 
@@ -744,7 +747,7 @@ static void check_numa(const struct doctor_machine *machine, struct doctor_port 
                        "update the BIOS, or measure from each node: numactl --cpunodebind=0 "
                        "--membind=0 rdmux perf HOST --op write --test bandwidth");
         doctor_add(&port->findings, DOCTOR_INFO, "NUMA_UNKNOWN", remedy,
-                   "the machine has %zu NUMA nodes and does not tell at which the adapter is",
+                   "the machine has %zu NUMA nodes and does not report the adapter's",
                    machine->node_count);
         return;
     }

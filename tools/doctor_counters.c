@@ -236,18 +236,18 @@ void doctor_check_counters(const struct doctor_root *root, struct doctor_port *p
             &port->findings, DOCTOR_WARNING, "RECEIVER_NOT_READY",
             "let the receiving program post more receives (rdmux_ep_attr.recv_depth) and poll "
             "more often",
-            "messages came while no receive was posted, and had to be sent again: %s", sum.words);
+            "messages arrived while no receive was posted, and were sent again: %s", sum.words);
     }
     sum = add_up(root, port, ignored_notices, TOOL_COUNT_OF(ignored_notices));
     if (sum.total >= LEAST) {
         doctor_add(&port->findings, DOCTOR_WARNING, "CONGESTION_IGNORED",
                    "turn on the reaction to congestion, as for ECN_OFF, for every priority in use",
-                   "the port was told of congestion and did not slow down: %s", sum.words);
+                   "the port received reports of congestion and did not slow down: %s", sum.words);
     }
     sum = add_up(root, port, marks, TOOL_COUNT_OF(marks));
     if (is_too_many(sum.total, packet_count, MARKS_PER_PACKETS)) {
         doctor_add(&port->findings, DOCTOR_INFO, "CONGESTION", command,
-                   "the network is congested, and says so: %s", sum.words);
+                   "the network is congested: %s", sum.words);
     }
     sum = add_up(root, port, given_up, TOOL_COUNT_OF(given_up));
     if (sum.total > 0) {

@@ -412,7 +412,7 @@ void doctor_check_machine(const struct doctor_machine *machine,
     }
     if (devices->left_out) {
         doctor_add(findings, DOCTOR_WARNING, "TOO_MANY_DEVICES", "ls /sys/class/infiniband",
-                   "only the first %d devices, and ports of a device, were looked at",
+                   "only the first %d devices, and ports of a device, were examined",
                    DOCTOR_DEVICE_MAX);
     }
     if (any_device) {

@@ -192,18 +192,17 @@ int tool_explain_main(int argc, char **argv)
         { .name = "probe",
           .kind = OPTION_FLAG,
           .flag = &explain.probe,
-          .help = "connect, and rank the paths by what is measured" },
+          .help = "connect, measure the paths, and rank them by the result" },
         { .name = "json", .kind = OPTION_FLAG, .flag = &explain.json, .help = "print JSON" },
     };
     const struct command_spec command = {
         .name = command_name,
         .authenticates = true,
         .usage = "HOST[:PORT] [--paths LIST] [--probe] [--json]",
-        .description = "Negotiates with the server at HOST (\"rdmux serve\" or any rdmux listener) "
-                       "as far as ranking and\n"
-                       "tells for every candidate path why it was chosen or not, and what to do "
-                       "about it. Exits with\n"
-                       "1 and NO_PATH if there is none.\n",
+        .description = "Negotiates with the server at HOST (\"rdmux serve\" or any rdmux "
+                       "listener)\n"
+                       "as far as ranking. Reports for every candidate path why it was chosen or\n"
+                       "not, and a remedy. Exits with 1 and NO_PATH if there is no path.\n",
         .options = options,
         .option_count = TOOL_COUNT_OF(options),
         .positional_min = 1,

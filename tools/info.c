@@ -197,9 +197,8 @@ int tool_info_main(int argc, char **argv)
     const struct command_spec command = {
         .name = command_name,
         .usage = "[--json]",
-        .description = "Lists the paths of this machine with what each can do, and those that are "
-                       "absent with the\n"
-                       "reason and what to do about it.\n",
+        .description = "Lists the paths of this machine with their operations. A path that is\n"
+                       "absent has its reason and a remedy.\n",
         .options = options,
         .option_count = TOOL_COUNT_OF(options),
     };

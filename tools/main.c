@@ -11,32 +11,31 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *help;
 } commands[] = {
-    { "info", tool_info_main,
-      "what this machine has: providers, paths, and why the others are absent" },
-    { "serve", tool_serve_main, "the far end that explain, perf, copy and conformance talk to" },
-    { "explain", tool_explain_main, "which path to a server would be taken, and why" },
-    { "perf", tool_perf_main, "latency, bandwidth and message rate to a server" },
-    { "copy", tool_copy_main, "move a file or a tree to a server, checksummed at the far end" },
-    { "doctor", tool_doctor_main, "what keeps RDMA devices from working well, and what mends it" },
+    { "info", tool_info_main, "list this machine's paths, and why the others are absent" },
+    { "serve", tool_serve_main, "run the server for explain, perf, copy and conformance" },
+    { "explain", tool_explain_main, "report which path to a server would be taken, and why" },
+    { "perf", tool_perf_main, "measure latency, bandwidth and message rate to a server" },
+    { "copy", tool_copy_main, "copy a file or a tree to a server, which checks the checksums" },
+    { "doctor", tool_doctor_main,
+      "report what keeps RDMA devices from working well, and the remedies" },
     { "conformance", tool_conformance_main,
-      "whether a provider keeps the rules that programs rely on" },
-    { "demo", tool_demo_main, "all of it on this machine, in one command" },
+      "check that a provider keeps the rules that programs rely on" },
+    { "demo", tool_demo_main, "show all of it on this machine" },
 };
 
 static void print_help(FILE *out)
 {
     fprintf(out, "usage: rdmux COMMAND [ARGUMENT...]\n\n"
-                 "Moves bytes between processes over the fastest path both sides have.\n\n");
+                 "Moves bytes between processes over the fastest path that both sides have.\n\n");
     for (size_t i = 0; i < TOOL_COUNT_OF(commands); i++) {
         fprintf(out, "  %-11s %s\n", commands[i].name, commands[i].help);
     }
-    fprintf(out,
-            "\n"
-            "  --help     this text; \"rdmux COMMAND --help\" tells about one command\n"
-            "  --version  the library's version\n\n"
-            "Environment: RDMUX_PATHS filters the paths (\"shm,tcp\", \"!shm\"), RDMUX_LOG=info "
-            "prints the\n"
-            "library's log on standard error. Exit codes: 0 fine, 1 failed, 2 wrong arguments.\n");
+    fprintf(out, "\n"
+                 "  --help     this text; \"rdmux COMMAND --help\" describes one command\n"
+                 "  --version  the library's version\n\n"
+                 "Environment: RDMUX_PATHS filters the paths (\"shm,tcp\", \"!shm\").\n"
+                 "RDMUX_LOG=info prints the library's log to standard error.\n"
+                 "Exit codes: 0 fine, 1 failed, 2 wrong arguments.\n");
 }
 
 /* Returns whether argv[0] is this name, with or without a folder before it. */

@@ -887,7 +887,7 @@ int tool_perf_main(int argc, char **argv)
           .min = 1,
           .max = UINT64_C(1) << 48,
           .argument = "N",
-          .help = "how many operations, instead of a time" },
+          .help = "number of operations, instead of a duration" },
         { .name = "depth",
           .kind = OPTION_NUMBER,
           .number = &perf.depth,
@@ -933,11 +933,11 @@ int tool_perf_main(int argc, char **argv)
         .name = command_name,
         .authenticates = true,
         .usage = "HOST[:PORT] --op OP --test TEST [OPTION...]",
-        .description = "Measures one operation to the \"rdmux serve\" at HOST. Latency is half a "
-                       "round trip for send and\n"
-                       "write (a ping-pong) and a whole one for read, fetch_add and compare_swap. "
-                       "Rate and bandwidth keep\n"
-                       "--depth requests under way and count what was delivered.\n",
+        .description = "Measures one operation to the server \"rdmux serve\" at HOST. The latency\n"
+                       "of send and write is half the round trip of a ping-pong; that of read,\n"
+                       "fetch_add and compare_swap is a whole round trip. Tests of rate and\n"
+                       "bandwidth keep --depth requests under way, and count delivered\n"
+                       "operations.\n",
         .options = options,
         .option_count = TOOL_COUNT_OF(options),
         .positional_min = 1,

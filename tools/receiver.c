@@ -494,10 +494,11 @@ static enum receiver_outcome take_end(struct receiver *receiver, const uint8_t *
     uint64_t files = proto_load64(payload);
     uint64_t bytes = proto_load64(payload + 8);
     if (receiver->file >= 0 || files != receiver->files || bytes != receiver->bytes) {
-        return fail(receiver,
-                    "protocol: the sender counts %llu files and %llu bytes, here are %llu and %llu",
-                    (unsigned long long)files, (unsigned long long)bytes,
-                    (unsigned long long)receiver->files, (unsigned long long)receiver->bytes);
+        return fail(
+            receiver,
+            "protocol: the sender counts %llu files and %llu bytes, the receiver %llu and %llu",
+            (unsigned long long)files, (unsigned long long)bytes,
+            (unsigned long long)receiver->files, (unsigned long long)receiver->bytes);
     }
     return RECEIVER_DONE;
 }

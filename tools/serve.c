@@ -681,28 +681,26 @@ int tool_serve_main(int argc, char **argv)
           .min = 1,
           .max = CLIENTS_MAX,
           .argument = "N",
-          .help = "serve so many at a time (default 64); beyond, an idle one of the address\n"
-                  "or identity with the most goes for a new one" },
+          .help = "most clients at a time (default 64); beyond, a new one replaces an idle\n"
+                  "one of the address or identity that has the most" },
         { .name = "idle",
           .kind = OPTION_NUMBER,
           .number = &serve_options.idle_seconds,
           .min = 1,
           .max = IDLE_SECONDS_MAX,
           .argument = "SECONDS",
-          .help = "end a session from which nothing came for so long (default 60)" },
+          .help = "end a session after this time without a request (default 60)" },
     };
     const struct command_spec command = {
         .name = command_name,
         .authenticates = true,
         .usage = "[ADDRESS[:PORT]] [--receive DIR] [--max-clients N] [--idle SECONDS]",
-        .description = "The far end of explain, perf, copy and conformance, for many clients at "
-                       "once. Listens on\n127.0.0.1:7471 "
-                       "unless told otherwise; port 0 picks a free one. Prints \"listening on "
-                       "ADDRESS:PORT\" when it\n"
-                       "is ready and ends in order on SIGINT or SIGTERM. Anyone who can reach the "
-                       "port may use it,\nunless --auth says otherwise; with --auth it runs no "
-                       "cases of "
-                       "conformance.\n",
+        .description = "Runs the server for explain, perf, copy and conformance, with many\n"
+                       "clients at once. Listens on 127.0.0.1:7471 by default; port 0 picks a\n"
+                       "free one. Prints \"listening on ADDRESS:PORT\" when it is ready, and ends\n"
+                       "in order on SIGINT or SIGTERM. Every process that reaches the port may\n"
+                       "use the server, unless --auth is given. With --auth the server runs no\n"
+                       "conformance cases.\n",
         .options = options,
         .option_count = TOOL_COUNT_OF(options),
         .positional_max = 1,
