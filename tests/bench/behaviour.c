@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * How the library behaves beside what the application measures.
+ * Effects of the library that an application does not measure: fairness, wake-ups.
  *
  *   behaviour PATHS fairness SIZE SECONDS   p99 of half an 8-byte round trip in us while the other
  *                                           side floods another endpoint of the same queue with
@@ -8,12 +8,12 @@
  *   behaviour PATHS alone 8 SECONDS         the same p99 without a flood
  *   behaviour PATHS polling 8 SECONDS       wake-ups a second of the library's threads while the
  *                                           application plays ping-pong and polls
- *   behaviour PATHS empty 8 SECONDS         the same while it polls and nothing comes
- *   behaviour PATHS idle 8 SECONDS          the same while it is away and nothing comes; without a
- *                                           liveness time: heartbeats are wake-ups by order
+ *   behaviour PATHS empty 8 SECONDS         the same while it polls and nothing arrives
+ *   behaviour PATHS idle 8 SECONDS          the same while it is away and nothing arrives; without
+ *                                           a liveness time, as heartbeats are intended wake-ups
  *
- * A wake-up is a voluntary context switch of a thread that is not the application's: at each of
- * them it had gone to sleep. The worst of both processes is told.
+ * A wake-up is a voluntary context switch of a thread of the library: before each the thread had
+ * gone to sleep. The program prints the larger number of both processes.
  */
 #include "bench.h"
 
@@ -33,8 +33,8 @@ enum {
     COMPLETIONS = 16,
     FLOOD_WINDOW = 32,
     PING_SIZE = 8,
-    FLOOD_SIZE_MIN = 16,   /* the buffer's first half has room for a ping each way */
-    SETTLE_NS = 200000000, /* of silence before an application's absence is measured */
+    FLOOD_SIZE_MIN = 16,   /* the first half of the buffer has room for a ping each way */
+    SETTLE_NS = 200000000, /* silence before the absence of an application is measured */
 };
 
 struct side {
@@ -43,7 +43,7 @@ struct side {
     struct rdmux_ep *ping;
     struct rdmux_ep *flood;
     struct rdmux_mr *mr;
-    uint8_t *buffer; /* pings, then what floods */
+    uint8_t *buffer; /* pings, then the messages of the flood */
     size_t size;
     uint64_t pings;   /* received */
     uint64_t flooded; /* sent, and done */
@@ -122,7 +122,7 @@ static void ping(struct side *side, bool last)
     }
 }
 
-/* Answers until the last one; a flood goes on meanwhile, and ends before it. */
+/* Answers pings until the last one. A flood goes on meanwhile, and ends before the last ping. */
 static void serve(struct side *side)
 {
     uint64_t answered = 0;
@@ -182,7 +182,7 @@ static uint64_t switches_of(const char *thread)
     return switches;
 }
 
-/* Of all threads but this one. */
+/* Counts the wake-ups of all threads but this one. */
 static uint64_t wake_ups(void)
 {
     char self[24];
@@ -217,7 +217,7 @@ static void play(struct side *side, const char *how)
         while (!bench_is_over(side->bench)) {
             take(side);
         }
-    } else { /* to be away, and let time pass, is what is measured */
+    } else { /* measures an application that is away: time passes without a call */
         struct timespec time = { .tv_sec = (time_t)side->bench->seconds };
         time.tv_nsec = (long)((side->bench->seconds - (double)time.tv_sec) * 1e9);
         nanosleep(&time, NULL);
@@ -227,8 +227,9 @@ static void play(struct side *side, const char *how)
 static double wake_ups_per_second(struct side *side, const char *how)
 {
     if (strcmp(how, "idle") == 0) {
-        /* Nothing waits for this: what is measured are applications that have been away for a while, and
-         * the library notices that within 10 ms (10.3). A longer time would measure the same. */
+        /* Nothing waits for this: what is measured are applications that have been away for a
+         * while, and the library notices that within 10 ms (10.3). A longer time would measure the
+         * same. */
         nanosleep(&(struct timespec){ .tv_nsec = SETTLE_NS }, NULL);
     }
     bench_meet(side->bench);
@@ -236,7 +237,8 @@ static double wake_ups_per_second(struct side *side, const char *how)
     bench_start(side->bench);
     play(side, how);
     bench_stop(side->bench);
-    /* What lies between them counts: the first one may come at once, so that 26 fit into 250 ms at 10 ms each. */
+    /* What lies between them counts: the first one may come at once, so that 26 fit into 250 ms at
+     * 10 ms each. */
     uint64_t count = wake_ups() - before;
     double mine = count == 0 ? 0 : (double)(count - 1) / side->bench->elapsed;
     double theirs = 0;

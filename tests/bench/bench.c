@@ -33,7 +33,7 @@ struct bench_shared {
     _Alignas(64) uint8_t memory[];
 };
 
-static struct bench *running; /* whose child bench_fail() has to end */
+static struct bench *running; /* bench_fail() ends its child */
 
 static void end_child(void)
 {
@@ -67,7 +67,8 @@ void bench_skip(const char *format, ...)
     _exit(SKIPPED);
 }
 
-/* To the processor number `index` of those that this process may use, or the last of them. */
+/* Pins this process to processor number `index` of those that it may use, or to the last of
+ * them. */
 static void pin(const cpu_set_t *allowed, int index)
 {
     int last = -1;

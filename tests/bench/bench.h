@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * What the programs of tests/bench share: two pinned processes, time, the CPU time of both, and the
- * one line of JSON that each of them prints.
+ * Shared code of the programs of tests/bench: two pinned processes, time, the CPU time of both, and
+ * the line of JSON that each program prints.
  *
  * bench_fork() makes the other process before any library is opened. Side 0 measures and reports;
  * side 1 serves it. They run on the first two processors that this process may use.
@@ -19,8 +19,8 @@ struct bench_shared;
 
 struct bench {
     int side;       /* 0 measures, 1 serves */
-    double seconds; /* how long to measure */
-    int channel;    /* a socket between the sides for what is not measured */
+    double seconds; /* duration of the measurement */
+    int channel;    /* a socket between the sides, for messages outside the measurement */
     struct bench_shared *shared;
     uint64_t start_ns;
     uint64_t cpu_start_ns;
@@ -31,50 +31,52 @@ struct bench {
 /* Ends the process with a message on stderr and status 1; the other side ends, too. */
 _Noreturn void bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* The program that a peer's library cannot run here: status 77 and the reason. */
+/* Ends with status 77 and the reason: the library of a peer does not support the operation here. */
 _Noreturn void bench_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Forks and pins. shared_size bytes, zeroed and shared by both sides, are at bench_memory(). */
 void bench_fork(struct bench *bench, double seconds, size_t shared_size);
 void *bench_memory(const struct bench *bench);
 
-/* One process on the first processor, for what needs no other side. */
+/* Pins one process to the first processor, for measurements without another side. */
 void bench_alone(struct bench *bench, double seconds);
 
-/* Both sides give size bytes and get the other's. Also makes them meet. */
+/* Exchanges size bytes between the sides. It also serves as a barrier. */
 void bench_exchange(const struct bench *bench, const void *mine, void *theirs, size_t size);
 void bench_meet(const struct bench *bench);
 
-/* Side 0 brackets what it measures; side 1 calls bench_start() when it is ready to serve. */
+/* Side 0 calls them at the beginning and the end of the measurement; side 1 calls bench_start()
+ * when it is ready to serve. */
 void bench_start(struct bench *bench);
 void bench_stop(struct bench *bench);
 
-/* Enough for a loop that looks at the clock now and then. */
+/* For loops that read the clock from time to time. */
 static inline bool bench_is_over(const struct bench *bench)
 {
     return (double)(timer_clock_ns() - bench->start_ns) >= bench->seconds * 1e9;
 }
 
-/* A ping-pong: round(user, last) is one round trip; `last` tells the other side to end after it.
- * Runs until the time is over and gives the median of half a round trip in microseconds. */
+/* Runs a ping-pong until the time is over. round(user, last) is one round trip; `last` tells the
+ * other side to end after it. Returns the median of half a round trip in microseconds. */
 double bench_ping_pong(struct bench *bench, void (*round)(void *user, bool last), void *user,
                        uint64_t *rounds);
 
-/* The same with a whole round trip, for reads and atomics; there is no last one to tell. */
+/* The same for a whole round trip of reads and atomics, which has no `last`. */
 double bench_round_trips(struct bench *bench, void (*round)(void *user, bool last), void *user,
                          uint64_t *rounds);
 
-/* Side 0: waits for side 1 and prints {"value": ..., "cpu_seconds": ..., "operations": ...,
- * "seconds": ...}. Side 1: leaves its CPU time and ends the process. */
+/* On side 0: waits for side 1 and prints {"value": ..., "cpu_seconds": ..., "operations": ...,
+ * "seconds": ...}. On side 1: stores its CPU time and ends the process. */
 void bench_finish(struct bench *bench, double value, uint64_t operations);
 
-/* A connected pair of TCP sockets over loopback, one for each side, TCP_NODELAY, not blocking. */
+/* Makes a connected pair of TCP sockets over loopback, one for each side, TCP_NODELAY, not
+ * blocking. */
 int bench_tcp_pair(const struct bench *bench);
 
-/* A port of 127.0.0.1 that was free a moment ago, for libraries that cannot be asked for one. */
+/* Returns a port of 127.0.0.1 that was free a moment ago, for libraries that cannot pick one. */
 uint16_t bench_free_port(void);
 
-/* The size in bytes that an argument names: K and M are understood. */
+/* Returns the size in bytes that an argument names, with the units K and M. */
 size_t bench_size(const char *text);
 
 void *bench_buffer(size_t size); /* page aligned and touched */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * How long it takes to make an endpoint, negotiation and proof of the path included, one after the
- * other between two processes.
+ * Measures the time to make an endpoint, negotiation and proof of the path included. The endpoints
+ * of two processes connect one after the other.
  *
  *   connections PATHS SECONDS      the median in ms
  */
@@ -20,7 +20,7 @@ static void must(enum rdmux_status status, const char *what)
     }
 }
 
-/* Accepts until an endpoint says that it was the last. */
+/* Accepts until the peer of an endpoint says that it was the last. */
 static void serve(struct rdmux_listener *listener, struct rdmux_cq *cq)
 {
     bool last = false;
@@ -31,7 +31,7 @@ static void serve(struct rdmux_listener *listener, struct rdmux_cq *cq)
         uint8_t flag = 0;
         must(rdmux_accept(listener, cq, NULL, -1, &ep), "rdmux_accept");
         enum rdmux_status status = rdmux_recv(ep, &flag, sizeof(flag), NULL, NULL);
-        if (status != RDMUX_PEER_GONE) { /* that one has closed already */
+        if (status != RDMUX_PEER_GONE) { /* the peer has closed already */
             must(status, "rdmux_recv");
         }
         while (wc.opcode != RDMUX_WC_DISCONNECTED) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What idle endpoints cost: resident memory of each side for each, and what they add to a poll of
- * the queue they are on. Two processes; the parent connects, the child accepts. */
+/* Measures the cost of idle endpoints: resident memory of each side for each endpoint, and the time
+ * that they add to a poll of their queue. Two processes: the parent connects, the child accepts. */
 #include <rdmux/rdmux.h>
 
 #include <errno.h>
@@ -95,7 +95,7 @@ static void hear(int fd, void *bytes, size_t size)
     }
 }
 
-/* Accepts them, says what each costs here, and ends when told. */
+/* Accepts the endpoints, reports their cost on this side, and ends when the parent asks for it. */
 static void serve(const char *paths, long count, int to_parent, int from_parent)
 {
     struct side side;
@@ -187,7 +187,7 @@ int main(int argc, char **argv)
     }
     pid_t child = fork();
     if (child == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* it would wait for connections forever */
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* without its parent it would wait forever */
         serve(paths, count, up[1], down[0]);
     }
     close(up[1]);

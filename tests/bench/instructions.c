@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Makes each data-path operation many times, for callgrind to count its instructions; see
- * tests/instructions/run.sh, which takes the counts apart.
+ * Runs each operation of the data path many times, so that callgrind counts its instructions.
+ * tests/instructions/run.sh reads the counts.
  *
- * Both sides are in this process, on a fabric each, without threads of the library: one thread
+ * Both sides are in this process, on a fabric each, without threads of the library. One thread
  * makes all calls, in the same order each time, so that the counts repeat. Only the calls of one
- * side are counted at a time. Each count is a dump of callgrind's, described by one line:
+ * side are counted at a time. Each count is a dump of callgrind, and one line of output describes
+ * it:
  *
  *   PATH OPERATION SIDE OPERATIONS SYSTEM_CALLS LATE
  *
- * SYSTEM_CALLS are those that the endpoint's provider counts (struct rdmux_ep_stats). LATE is how
- * many polls did not find what should have been there, because the kernel had not delivered it yet.
+ * SYSTEM_CALLS are those that the endpoint's provider counts (struct rdmux_ep_stats). LATE is the
+ * number of polls that came before the kernel had delivered the expected entries.
  */
 #include <rdmux/rdmux.h>
 
@@ -36,12 +37,12 @@
 #endif
 
 enum {
-    /* Rounds of an operation that are not looked at, so that the providers know who is active. */
+    /* Rounds of an operation that do not count: the providers learn which endpoints are active. */
     WARM_UP = 512,
     FEW_ROUNDS = 64,
     /* The difference to FEW_ROUNDS. Providers do some things in one poll of many, the rarest in one
-     * of 4,096, and the core may ask them in every second round only; a multiple of both has each of
-     * them as often wherever it begins. */
+     * of 4,096, and the core may ask them in every second round only; a multiple of both has each
+     * of them as often wherever it begins. */
     ROUNDS = 2 * 4096,
     SMALL = 8,
     LARGE = 4096,
@@ -61,7 +62,7 @@ struct side {
     const char *name;
     struct rdmux_fabric *fabric;
     struct rdmux_cq *cq;
-    struct rdmux_mr *mr; /* DEPTH receives of LARGE bytes, or what is sent and written */
+    struct rdmux_mr *mr; /* DEPTH receives of LARGE bytes, or the bytes of sends and writes */
     uint8_t *bytes;      /* of mr */
     struct rdmux_ep *ep;
     struct rdmux_ep *crowd[CROWD];
@@ -73,10 +74,10 @@ struct pair {
     struct rdmux_listener *listener;
     char address[RDMUX_ADDRESS_MAX];
     struct rdmux_remote *remote;  /* the target's region */
-    const struct side *counted;   /* whose calls are counted, NULL: nobody's */
+    const struct side *counted;   /* the side whose calls are counted; NULL: none */
     uint64_t unattended;          /* RDMUX_CAP_* that need no call at the target */
     bool target_passive;          /* the operation is one of these */
-    unsigned long late;           /* polls that came before what they were for */
+    unsigned long late;           /* polls that came before their entries */
     struct rdmux_wc wc[ENTRIES];  /* of the last poll */
     struct rdmux_wr sends[BATCH]; /* the batch that is posted */
     struct rdmux_sge send_pieces[BATCH];
@@ -104,7 +105,7 @@ static time_t now_s(void)
 
 /* ------------------------------------------------------------------------------------- counting */
 
-/* The calls of a side stand between these two. */
+/* The counted calls of a side are between these two. */
 static inline void begin(const struct pair *pair, const struct side *side)
 {
     if (pair->counted == side) {
@@ -122,8 +123,8 @@ static const struct side *other(const struct pair *pair, const struct side *side
     return side == &pair->initiator ? &pair->target : &pair->initiator;
 }
 
-/* One poll of the side, which is to find so many entries with this opcode. What is late is waited
- * for without counting; it may be up to the other side. */
+/* Polls once on the side, and expects this many entries with this opcode. If entries are late, it
+ * waits for them without counting, also for progress of the other side. */
 static void take(struct pair *pair, const struct side *side, uint32_t opcode, size_t wanted)
 {
     begin(pair, side);
@@ -199,14 +200,14 @@ static void close_pair(struct pair *pair)
     close_side(&pair->target);
 }
 
-/* What the library's threads would do. */
+/* Does the work of the library's threads. */
 static void progress(struct pair *pair)
 {
     must(rdmux_fabric_progress(pair->initiator.fabric), "rdmux_fabric_progress");
     must(rdmux_fabric_progress(pair->target.fabric), "rdmux_fabric_progress");
 }
 
-/* Lets both go on until the side has its event. */
+/* Makes progress on both sides until the side has its event. */
 static void await_event(struct pair *pair, const struct side *side, uint32_t opcode)
 {
     struct rdmux_wc wc;
@@ -239,7 +240,7 @@ static void connect_one(struct pair *pair, struct rdmux_ep **initiator, struct r
     time_t until = now_s() + PATIENCE_S;
     attr.send_depth = DEPTH;
     attr.recv_depth = DEPTH;
-    attr.liveness_ms = RDMUX_NEVER; /* no heartbeat comes between */
+    attr.liveness_ms = RDMUX_NEVER; /* no heartbeat comes in between */
     attr.setup_timeout_ms = SETUP_MS;
     attr.path_timeout_ms = SETUP_MS;
     must_begin(rdmux_connect(pair->initiator.fabric, pair->initiator.cq, pair->address, &attr, 0,
@@ -264,7 +265,7 @@ static void learn_path(struct pair *pair, const char *path)
     pair->unattended = (info.native & RDMUX_CAP_TARGET_PASSIVE) != 0 ? info.native : 0;
 }
 
-/* A fresh endpoint on each side, so that operations do not depend on those before them. */
+/* Makes a new endpoint on each side, so that operations do not depend on earlier ones. */
 static void connect_pair(struct pair *pair, const char *path)
 {
     struct rdmux_token token;
@@ -285,7 +286,7 @@ static void disconnect_pair(struct pair *pair)
 
 static void gather_crowd(struct pair *pair)
 {
-    for (size_t i = 1; i < CROWD; i++) { /* the first is there */
+    for (size_t i = 1; i < CROWD; i++) { /* the first one exists */
         connect_one(pair, &pair->initiator.crowd[i], &pair->target.crowd[i]);
     }
 }
@@ -400,7 +401,7 @@ static void send_batch(struct pair *pair)
     take(pair, initiator, RDMUX_WC_SEND, 1);
 }
 
-/* Whose library carries out what the initiator asks: one poll there. */
+/* The library of the target carries out the request: one poll there. */
 static void serve(struct pair *pair)
 {
     if (!pair->target_passive) {
@@ -454,8 +455,8 @@ static void fetch_add(struct pair *pair)
     take(pair, initiator, RDMUX_WC_FETCH_ADD, 1);
 }
 
-/* As a program does it, its own instructions and the device's counted as well; raw_verbs.c does the
- * same without rdmux. */
+/* The loop of a program. Its own instructions and those of the device count as well; raw_verbs.c
+ * has the same loop without rdmux. */
 static void write_and_take(struct pair *pair)
 {
     struct rdmux_ep *ep = pair->initiator.ep;
@@ -489,10 +490,10 @@ static const struct operation {
     void (*round)(struct pair *pair);
     unsigned long each; /* operations in a round */
     size_t receive;     /* bytes of the target's receives, 0: none */
-    uint64_t one_sided; /* RDMUX_CAP_* of what the target may not have to know about, or 0 */
-    bool alone;         /* the target has no part in it */
+    uint64_t one_sided; /* RDMUX_CAP_* of an operation that may need no call at the target, or 0 */
+    bool alone;         /* the target takes no part */
     bool crowd;         /* with CROWD endpoints on the queue */
-    bool loop;          /* only where the target has no part in it */
+    bool loop;          /* only if the target takes no part */
 } operations[] = {
     { "send_8_signaled", send_signaled, 1, SMALL_RECEIVE, 0, false, false, false },
     { "send_8_unsignaled", send_unsignaled, BURST, SMALL_RECEIVE, 0, false, false, false },
@@ -525,7 +526,7 @@ static unsigned long long system_calls(const struct side *side)
     return stats.system_calls;
 }
 
-/* One dump. */
+/* Makes one dump of callgrind. */
 static void count(struct pair *pair, const char *path, const struct operation *operation,
                   const struct side *side, unsigned long rounds)
 {
@@ -549,7 +550,7 @@ static void count_side(struct pair *pair, const char *path, const struct operati
     count(pair, path, operation, side, FEW_ROUNDS + ROUNDS);
 }
 
-/* What was counted did what it is called. */
+/* Checks that the counted operation did its work. */
 static void check_effect(const struct pair *pair, const struct operation *operation)
 {
     uint64_t word;

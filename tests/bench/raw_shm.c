@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The limit of the machine through shared memory: the least code that could do each job.
+ * The limit of the machine through shared memory: the smallest program that does each job.
  *
- *   raw_shm line 8 SECONDS         half a round trip in us; a cache line each way, the flag in it
- *   raw_shm copy SIZE SECONDS      half a round trip in us of SIZE bytes copied twice: from
+ *   raw_shm line 8 SECONDS         half a round trip in us; a cache line each way, with the flag in
+ *   it raw_shm copy SIZE SECONDS      half a round trip in us of SIZE bytes copied twice: from
  *                                  ordinary memory into a shared buffer, from there into ordinary
  *                                  memory
  *   raw_shm place SIZE SECONDS     the same copied once, into the shared buffer
@@ -38,16 +38,16 @@ struct line {
 };
 
 struct slot {
-    uint64_t header; /* the message's number + 1 once it is there */
+    uint64_t header; /* the number of the message + 1 once it has arrived */
     uint64_t payload;
 };
 
-/* All that the two sides share. */
+/* The memory that the two sides share. */
 struct area {
     struct line ping;
     struct line pong;
     struct line ring[RING_LINES];
-    struct line taken;     /* messages that the consumer is through with */
+    struct line taken;     /* messages that the consumer has finished */
     struct line published; /* messages in packed */
     struct line over;
     _Alignas(LINE) struct slot packed[PACKED_SLOTS];
@@ -158,7 +158,7 @@ static void run_ping_pong(struct side *side, void (*round)(void *, bool),
     bench_finish(side->bench, value, rounds * 2);
 }
 
-/* The consumer gives room back a quarter of the ring at a time. */
+/* The consumer frees a quarter of the ring at a time. */
 static void single_produce(struct side *side)
 {
     struct area *area = side->area;
@@ -253,7 +253,7 @@ static void run_rate(struct side *side, void (*produce)(struct side *),
     bench_finish(side->bench, (double)side->sequence / side->bench->elapsed, side->sequence);
 }
 
-/* The compiler may not take two copies of the same bytes for one. */
+/* Keeps the compiler from joining two copies of the same bytes. */
 static inline void touch(void *bytes)
 {
     __asm__ volatile("" : : "r"(bytes) : "memory");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The limit of the machine over TCP on loopback: the least code that could do each job, without a
- * header, a check or a queue that the job could do without.
+ * The limit of the machine over TCP on loopback: the smallest program that does each job. It has no
+ * header, check or queue that the job does not need.
  *
  *   raw_tcp pingpong SIZE SECONDS    half a round trip in us; both sides spin on their socket
  *   raw_tcp round SIZE SECONDS       a whole one
@@ -14,9 +14,10 @@
  *                                    them under way and in a send
  *   raw_tcp connect 1 SECONDS        connections/s: connect, accept, close
  *   raw_tcp hold COUNT SECONDS       the same in pairs/s: COUNT pairs of connections that stay open
- *   raw_tcp even COUNT SECONDS       the same with what ports connect() takes if left alone
+ *   raw_tcp even COUNT SECONDS       the same with the ports that connect() chooses
  *
- * With a fourth argument, `system`, the socket keeps the congestion control that the system gives it.
+ * With a fourth argument, `system`, the socket keeps the congestion control that the system gives
+ * it.
  */
 #include "bench.h"
 
@@ -36,12 +37,12 @@
 
 enum {
     READ_WINDOW = 16,
-    REQUEST = 40, /* kind, key, offset, operand: what a fetch-and-add has to say */
+    REQUEST = 40, /* kind, key, offset, operand: the fields of a fetch-and-add */
     ANSWER = 16,
     HEADER = 8,
     PAYLOAD = 8,
     RECEIVE_BUFFER = 256 << 10,
-    LOOKS = 64, /* messages from one look at the clock to the next, for small ones */
+    LOOKS = 64, /* small messages between two reads of the clock */
 };
 
 struct link {
@@ -73,7 +74,7 @@ static void send_all(const struct link *link, const void *bytes, size_t size)
     }
 }
 
-/* False: the other side has said its last word. */
+/* Returns false if the other side has ended. */
 static bool receive_all(const struct link *link, void *bytes, size_t size)
 {
     size_t done = 0;
@@ -137,7 +138,7 @@ static void run_ping_pong(struct link *link, bool sleeps, bool whole)
     bench_finish(link->bench, value, whole ? rounds : rounds * 2);
 }
 
-/* Side 1 has read all there was, and says so with a byte. */
+/* Side 1 has read all bytes, and reports it by a byte. */
 static void end_stream(const struct link *link)
 {
     uint8_t byte = 0;
@@ -181,7 +182,7 @@ static void put_batch(uint8_t *out, size_t batch, uint64_t first)
     }
 }
 
-/* Takes whole messages; what is left of the last one moves to the front. */
+/* Takes whole messages; the rest of an incomplete one moves to the front. */
 static size_t take_messages(uint8_t *in, size_t length, uint64_t *sum)
 {
     size_t at = 0;
@@ -254,7 +255,7 @@ static void run_read(struct link *link)
     bench_finish(link->bench, (double)(got * link->size) / link->bench->elapsed, got);
 }
 
-/* The server answers what has come, as much of it as it is. */
+/* The server answers all requests that have arrived. */
 static void run_requests(struct link *link, size_t batch)
 {
     uint8_t *requests = bench_buffer(batch * REQUEST);
@@ -324,8 +325,9 @@ static void run_connect(struct bench *bench)
     bench_finish(bench, (double)count / bench->elapsed, count);
 }
 
-/* What a machine can do is not what BBR lets it do: that paces connections between two programs of a
- * host by timers, at a third and more of what a core carries. Without pacing as rdmux has it there. */
+/* BBR paces connections between two programs of a host by timers, at a third and more of the rate
+ * of a core. This is no limit of the machine. So these sockets have no pacing, like those of
+ * rdmux. */
 static void avoid_pacing(int fd)
 {
     char name[16] = "";
@@ -336,7 +338,7 @@ static void avoid_pacing(int fd)
     }
 }
 
-/* As many as there are, whatever the time. */
+/* The number of pairs decides, not the time. */
 static void run_hold(struct bench *bench, size_t pairs, bool use_all_ports)
 {
     struct rlimit files;

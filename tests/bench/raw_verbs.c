@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The least program on libibverbs that writes 8 bytes inline, signaled, and takes the completion,
- * over the simulated device: what the loop_write_8 of instructions.c is measured against. Dumps
- * callgrind's counts and describes them as that one does.
+ * The smallest program on libibverbs that writes 8 bytes inline, signaled, and takes the
+ * completion, over the simulated device. tests/instructions compares loop_write_8 of instructions.c
+ * with it. It dumps callgrind's counts and describes them in the same way.
  */
 #include <infiniband/verbs.h>
 
@@ -32,7 +32,7 @@ struct pair {
     struct ibv_pd *pd;
     struct ibv_cq *cq;
     struct ibv_qp *qp[2];
-    uint64_t word[2]; /* what is written, and where */
+    uint64_t word[2]; /* the written word, and its destination */
     struct ibv_mr *mr;
     struct ibv_port_attr port;
     union ibv_gid gid;
@@ -123,7 +123,7 @@ static void close_pair(struct pair *pair)
     must(ibv_dealloc_pd(pair->pd) == 0 && ibv_close_device(pair->context) == 0, "ibv_close_device");
 }
 
-/* What is measured. */
+/* The measured loop. */
 static void write_and_take(struct pair *pair)
 {
     struct ibv_qp *qp = pair->qp[0];

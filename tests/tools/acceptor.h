@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* For programs that connect to themselves: the side that listens, with a thread of its own. What must go well ends the program if it
- * does not. */
+/* For programs that connect to themselves: the listening side, with a thread of its own. A call
+ * that fails ends the program. */
 #ifndef RDMUX_TESTS_ACCEPTOR_H
 #define RDMUX_TESTS_ACCEPTOR_H
 
@@ -16,7 +16,7 @@ struct acceptor {
     struct rdmux_fabric *fabric;
     struct rdmux_cq *cq;
     struct rdmux_listener *listener;
-    atomic_bool stops; /* the thread looks for it */
+    atomic_bool stops; /* the thread reads it */
     pthread_t thread;
 };
 
@@ -28,7 +28,8 @@ static inline void must(enum rdmux_status status, const char *what)
     }
 }
 
-/* Listens at a free port of the host; address is RDMUX_ADDRESS_MAX bytes. attr may be NULL. */
+/* Listens at a free port of the host. address has room for RDMUX_ADDRESS_MAX bytes. attr may be
+ * NULL. */
 static inline void acceptor_open(struct acceptor *acceptor, const struct rdmux_fabric_attr *attr,
                                  const char *host, char *address)
 {
@@ -56,7 +57,7 @@ static inline void acceptor_stop(struct acceptor *acceptor)
     rdmux_listener_close(acceptor->listener);
 }
 
-/* Endpoints and regions are gone. */
+/* All endpoints and regions must be closed before. */
 static inline void acceptor_close(struct acceptor *acceptor)
 {
     must(rdmux_cq_destroy(acceptor->cq), "the cq's end");

@@ -3,20 +3,20 @@
  * A client that breaks the protocol of `rdmux serve`.
  *
  *   bad_client --list        names the ways
- *   bad_client ADDRESS WAY   status 0 if the server ends the connection within 10 s, and where it
- *                            can, says why
- *   bad_client ADDRESS --idle        asks for a test and goes silent; the server must end it, as above
- *   bad_client ADDRESS --cases FILE  authenticates by the key file and asks for conformance cases; the
- *                                    server must refuse
+ *   bad_client ADDRESS WAY   status 0 if the server ends the connection within 10 s, and says why
+ *                            if it can
+ *   bad_client ADDRESS --idle        asks for a test and goes silent; the server must end it, as
+ *   above bad_client ADDRESS --cases FILE  authenticates by the key file and asks for conformance
+ *                                    cases; the server must refuse
  *   bad_client ADDRESS --sessions N  asks for N conformance sessions; one more must be refused
- *   bad_client ADDRESS --repeat N    connects N times and says nonsense
- *   bad_client ADDRESS --hold KIND N opens N sessions over tcp, waits until they have been silent for
- *                            a second, prints "held", and keeps them until its input ends.
+ *   bad_client ADDRESS --repeat N    connects N times and sends nonsense
+ *   bad_client ADDRESS --hold KIND N opens N sessions over tcp, waits until they have been silent
+ *                            for a second, prints "held", and keeps them until its input ends.
  *                            silent  asks for nothing
  *                            polls   asks for a test of sends with polling, and sends nothing
  *                            reads   the same with reads
  *                            memory  asks for a test with much memory
- *                            offers  repeats what another client said until it was accepted
+ *                            offers  repeats the bytes of another client that was accepted
  */
 #include "protocol.h"
 
@@ -425,10 +425,10 @@ static int dial(const char *address)
     return fd;
 }
 
-enum { HELLO_MAX = 96 }; /* bytes of a HELLO, which the listener says; the rest is the program's */
+enum { HELLO_MAX = 96 }; /* bytes of a HELLO, from the listener; the rest is from the program */
 
-/* Stands between a client and the server. Returns how many bytes the client has said by the time that
- * the server has accepted it. */
+/* Relays between a client and the server. Returns the number of bytes that the client has sent by
+ * the time that the server accepts it. */
 static size_t overhear(const char *address, uint8_t *said, size_t size)
 {
     struct sockaddr_in name = { .sin_family = AF_INET };
@@ -497,13 +497,13 @@ static bool hold_offers(const char *address, int count)
         uint8_t bytes[4096];
         size_t answered = 0;
         ssize_t got = 1;
-        while (got > 0 && answered <= HELLO_MAX) { /* until it is accepted, or has gone */
+        while (got > 0 && answered <= HELLO_MAX) { /* until the client is accepted, or has ended */
             got = read(fds[i], bytes, sizeof(bytes));
             answered += got > 0 ? (size_t)got : 0;
         }
     }
     wait_for_silence();
-    return true; /* the sockets go with the process */
+    return true; /* the sockets close with the process */
 }
 
 static bool repeat(const char *address, int count)

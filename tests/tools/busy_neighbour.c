@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * An endpoint has unsignaled writes under way: no completion reports their end.
- * Another one of the same cq makes every poll find something. A revocation of what was written to is
- * answered all the same. Usage: busy_neighbour PROVIDER ADDRESS, where ADDRESS is listened at by this program
- * and the device carries out what is posted at once. TAP.
+ * An endpoint has unsignaled writes under way, so no completion reports their end. Another endpoint
+ * of the same cq makes every poll find an entry. Still a revocation of the written region must be
+ * answered. Usage: busy_neighbour PROVIDER ADDRESS, where this program listens at ADDRESS and the
+ * device carries out posted requests at once. Prints TAP.
  */
 #include "tests/tools/acceptor.h"
 
@@ -113,7 +113,8 @@ static void connect_to(struct scene *scene, const char *provider, const char *ad
     must(rdmux_remote_import(*ep, &token, PATIENT_MS, remote), "its import");
 }
 
-/* One write after the other over the busy endpoint. Returns how many polls in a row found nothing. */
+/* Posts one write after the other over the busy endpoint. Returns the number of polls in a row that
+ * found nothing. */
 static unsigned write_until(struct scene *scene, struct rdmux_mr *source, const atomic_bool *over)
 {
     unsigned most = 0;

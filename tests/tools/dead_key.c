@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Requests with a key that the peer's device does not know. On iWARP the device says of a write that it
- * is done, and the connection ends later; a read posted behind that may never complete. No request
- * with RDMUX_PLACED may ever be told as done here, and each endpoint has to end. Then requests with a key
- * that our own device does not know. Usage: dead_key PROVIDER ADDRESS [STATUS [AFTER_REVOKE]]; both ends
- * are here. STATUS: what these end with, such as RDMUX_IO; devices differ. AFTER_REVOKE: the same, where the
- * peer has taken a key back that this end had: a device that would say as much of a connection that is over
- * is not believed then (iwarp/iwarp_end.c). Last, keys that this end has guessed, of the fabric that it
- * is connected with and of another one on the same device. It looks into the library's structs, as no
- * call of the interface makes such a request. TAP.
+ * Tests requests with dead keys. Both ends are in this process.
+ *
+ *   dead_key PROVIDER ADDRESS [STATUS [AFTER_REVOKE]]   prints TAP
+ *
+ * First, requests with a key that the peer's device does not know. On iWARP the device reports such
+ * a write as done, and the connection ends later; a read posted behind it may never complete. No
+ * request with RDMUX_PLACED may be reported as done, and each endpoint has to end.
+ *
+ * Second, requests with a key that the own device does not know. STATUS: their status, such as
+ * RDMUX_IO; devices differ. AFTER_REVOKE: their status if the peer has revoked a key of this end.
+ * The library then does not believe a device that would report the same for a connection that has
+ * ended (iwarp/iwarp_end.c).
+ *
+ * Last, keys that this end has guessed: of the connected fabric, and of another one on the same
+ * device. The program accesses the library's structs, as no call of the interface makes such a
+ * request.
  */
 #include "api/core/cq.h"
 #include "api/core/ep.h"
@@ -27,7 +34,7 @@
 
 enum {
     PATIENT_MS = 30000,
-    END_MS = 9000, /* below the liveness time: what ends the endpoint is the connection's end */
+    END_MS = 9000, /* below the liveness time: the end of the connection ends the endpoint */
     ACCEPT_MS = 20,
     WAIT_MS = 10,
     SIZE = 4096,
@@ -75,7 +82,7 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Accepts, and closes what has ended. */
+/* Accepts connections, and closes endpoints that have ended. */
 static void *accept_all(void *argument)
 {
     (void)argument;
@@ -128,7 +135,7 @@ static void close_scene(void)
     }
 }
 
-/* An endpoint with two imports of the region, one of which has a key that nobody knows. */
+/* An endpoint with two imports of the region. The key of one of them is unknown to all devices. */
 static void connect_again(void)
 {
     struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
@@ -144,7 +151,7 @@ static void connect_again(void)
     remote->region.rkey ^= WRONG_KEY;
 }
 
-/* What became of requests 0 to WORK_MAX - 1, by their context. */
+/* The results of requests 0 to WORK_MAX - 1, by their context. */
 struct outcome {
     enum rdmux_status statuses[WORK_MAX];
     unsigned told; /* bit n: request n has completed */
@@ -223,8 +230,8 @@ static void a_placed_write_is_never_done(void)
     check(is_good, "a write with PLACED to a dead key is never done, and the endpoint ends");
 }
 
-/* A write before it is what its completion says: done means that the bytes were free. One behind it
- * is not done, whatever its own key. */
+/* The completion of a write before the bad one means that its bytes are free. A write behind the
+ * bad one is not done, whatever its own key. */
 static void those_around_it_keep_their_word(void)
 {
     bool is_good = true;
@@ -244,10 +251,11 @@ static void those_around_it_keep_their_word(void)
     check(is_good, "writes with PLACED behind a write to a dead key are never done");
 }
 
-/* The write may be told as done before the connection has ended. The flush then is posted into a
- * connection that has, and does not say so. Pauses of three lengths between the two, for which nothing is
- * waited: no event tells that a device has refused the write and not yet ended the connection, or has
- * ended it and nobody heard of it, and the flush shall meet it in each of these. */
+/* The device may report the write as done before the connection ends. The flush is then posted to a
+ * connection that has ended without an event yet. The test pauses between the two for three lengths
+ * of time and waits for no event, as none reports these states: the device has refused the write
+ * and not ended the connection yet, or has ended it and the library does not know. The flush must
+ * work in each of them. */
 static void a_flush_ends_with_the_connection(void)
 {
     static const struct timespec pauses[] = { { 0, 0 }, { 0, 1000000 }, { 0, 50000000 } };
@@ -280,8 +288,8 @@ static void a_read_fails(void)
     disconnect();
 }
 
-/* Soft RoCE flushes them without a word why, others say what is wrong: so the cause is
- * one or the other, unless the caller knows. */
+/* Soft RoCE flushes the requests without a cause, others report it: so either is right,
+ * unless the caller knows. */
 static bool is_cause(enum rdmux_status status, const char *wanted)
 {
     return wanted != NULL ? strcmp(rdmux_status_name(status), wanted) == 0
@@ -301,7 +309,7 @@ static void let_peer_revoke(void)
     rdmux_mr_deregister(lent);
 }
 
-/* 7.2: the request has the cause or FLUSHED, the end the cause. */
+/* Rule 7.2: the request has the cause or FLUSHED, the end the cause. */
 static bool is_ended_by_a_local_key(const char *wanted, bool peer_revokes)
 {
     bool is_good = true;
@@ -345,7 +353,7 @@ static bool is_ended_by_a_local_key(const char *wanted, bool peer_revokes)
 
 /* --------------------------------------------------------------------------------- guessed keys */
 
-/* What our own fabric's device has of the region. */
+/* The region's registration with the device of this fabric. */
 static const struct verbs_mr *registration_of(const struct rdmux_mr *mr)
 {
     for (size_t i = 0; i < mr->registration_count; i++) {
@@ -358,7 +366,7 @@ static const struct verbs_mr *registration_of(const struct rdmux_mr *mr)
     return NULL;
 }
 
-/* The import `dead` has this region's key and address from now on, though nobody told. */
+/* Gives the import `dead` the key and the address of this region, as if it had guessed them. */
 static void guess(const struct rdmux_mr *mr)
 {
     const struct verbs_mr *registration = registration_of(mr);
@@ -375,7 +383,7 @@ static struct rdmux_mr *lend(struct rdmux_fabric *fabric)
     return mr;
 }
 
-/* Else the next case shows nothing. docs/SECURITY.md says that it is so. */
+/* Without this the next case shows nothing. docs/SECURITY.md states it. */
 static void a_guess_is_good_within_a_fabric(void)
 {
     struct outcome outcome = { .told = 0 };
@@ -391,8 +399,8 @@ static void a_guess_is_good_within_a_fabric(void)
     rdmux_mr_deregister(mr);
 }
 
-/* Another trust group on the same device, which is connected with somebody, so that its regions have
- * keys there. */
+/* Another trust group on the same device. It has a connection, so that its regions have keys
+ * there. */
 static void a_guess_is_no_good_for_another_fabric(void)
 {
     struct rdmux_fabric *fabric = NULL;
@@ -428,8 +436,8 @@ static void a_guess_is_no_good_for_another_fabric(void)
     must(rdmux_fabric_close(fabric), "the fabric's end");
 }
 
-/* This right alone is exported, and the other one asked of the device, by an import that claims to have
- * both. */
+/* Exports this right only, and requests the other one from the device, by an import that claims to
+ * have both. */
 static bool is_held_to(uint32_t right)
 {
     struct outcome outcome = { .told = 0 };
@@ -457,8 +465,8 @@ static bool is_held_to(uint32_t right)
     return is_good;
 }
 
-/* Soft iWARP does not look whether a region may be read (siw_check_sgl_tx() in the kernel's
- * siw_qp_tx.c, Linux 6.12); docs/SECURITY.md says so. */
+/* Soft iWARP does not check whether a region may be read (siw_check_sgl_tx() in the kernel's
+ * siw_qp_tx.c, Linux 6.12); docs/SECURITY.md states it. */
 static bool looks_before_it_answers(void)
 {
     struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;

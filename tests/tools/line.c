@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * A plug-in for tests: an adapter that calls itself fast, on a line that need not be. It is the toy
- * provider with its packets on a TCP connection, from one RDMUX_LINE to the other: each side has
- * there the address of its end. The wire decides the bandwidth. Each packet is received
- * RDMUX_LINE_DELAY_MS (default: 0) after its receiver first found it.
+ * A plug-in for tests: an adapter that reports a high speed, on a line that may be slow. It is the
+ * toy provider with its packets on a TCP connection. RDMUX_LINE has the address of a side's own
+ * end. The wire decides the bandwidth. Each packet is received RDMUX_LINE_DELAY_MS (default: 0)
+ * after its receiver first found it.
  *
- * Whoever dials is let in: for networks that are the test's own.
+ * Every process may connect: use it only in networks of the test.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
-/* The toy's socket keeps packets apart; here each goes behind its length. */
+/* The toy's socket keeps packets apart; here the length comes before each packet. */
 
 static ssize_t line_send(int fd, const void *packet, size_t size, int flags)
 {
@@ -29,7 +29,7 @@ static ssize_t line_send(int fd, const void *packet, size_t size, int flags)
     const struct msghdr message = { .msg_iov = pieces, .msg_iovlen = 2 };
     ssize_t sent = sendmsg(fd, &message, flags);
     if (sent >= 0 && (size_t)sent != sizeof(length) + size) {
-        errno = ENOBUFS; /* its buffer holds all that the toy has on the way */
+        errno = ENOBUFS; /* the buffer holds all packets that the toy has under way */
         return -1;
     }
     return sent < 0 ? sent : (ssize_t)size;
@@ -82,7 +82,7 @@ static ssize_t line_recv(int fd, void *packet, size_t size, int flags)
 
 #define send line_send
 #define recv line_recv
-/* NOLINTNEXTLINE(bugprone-suspicious-include): the same program but for these two calls */
+/* NOLINTNEXTLINE(bugprone-suspicious-include): the same program except for these two calls */
 #include "../plugins/toy/toy.c"
 #undef send
 #undef recv
@@ -186,7 +186,7 @@ static enum rdmux_status line_ep_describe(struct rdmux_provider_ep *base, uint8_
     return RDMUX_OK;
 }
 
-/* Both are tests' machines, a moment apart: the connector may wait for the line. */
+/* The two sides connect at almost the same time: the connector may wait for the line. */
 static enum rdmux_status dial(struct toy_ep *ep, const struct sockaddr_in *address)
 {
     int fd = make_socket();

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * An endpoint is connected over a path whose address swallows all packets, while another endpoint of
- * the same cq has work: that one goes on, the attempt ends when its time is over, and close does not
- * wait for anybody. Usage: stalled_connect PROVIDER ADDRESS [END_MS], where ADDRESS is listened at by
- * this program and reached over tcp; that PROVIDER's own address swallows is the caller's business.
- * END_MS: how long the end of cq and fabric may take, where the kernel does not let go. TAP.
+ * An endpoint connects over a path whose address drops all packets, while another endpoint of the
+ * same cq has work. The other one must go on, the attempt must end when its time is over, and close
+ * must not wait for the peer. Usage: stalled_connect PROVIDER ADDRESS [END_MS], where this program
+ * listens at ADDRESS, which tcp reaches. The caller ensures that the address of PROVIDER drops
+ * packets. END_MS: limit for the end of cq and fabric, if the kernel keeps objects. Prints TAP.
  */
 #include "tests/tools/acceptor.h"
 
@@ -16,7 +16,7 @@
 enum {
     PATIENT_MS = 30000,
     PATH_MS = 3000,  /* the attempt's time */
-    STALL_MS = 1000, /* one that is over sooner did not stall */
+    STALL_MS = 1000, /* an attempt that ends earlier did not stall */
     HALF_WAY_MS = 700,
     GAP_MAX_MS = 500,
     END_MAX_MS = 1000,
@@ -115,8 +115,8 @@ static void note_write(struct scene *scene)
     scene->is_writing = false;
 }
 
-/* Writes one word after the other until `stalled`, which may be NULL, is connected or not, or the
- * time is over. Returns what became of it. */
+/* Writes one word after the other until the set-up of `stalled`, which may be NULL, has ended, or
+ * the time is over. Returns the result of the set-up. */
 static enum rdmux_status write_on(struct scene *scene, const struct rdmux_ep *stalled,
                                   uint64_t time_ms)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * What rdmux is compared with: libfabric, through its public interface. Reliable datagram endpoints
+ * libfabric, for comparison, through its public interface. Reliable datagram endpoints
  * with an address vector, manual progress, registered memory, injected small messages, and a
  * completion queue that is polled.
  *
@@ -13,9 +13,9 @@
  *     fetch_add   a whole round trip in us
  *     fetch_adds  operations/s, WINDOW under way
  *
- * Over TCP it takes the provider "net" of libfabric 1.17, which was faster than "tcp" and is what
- * became "tcp" in 1.18 (its release notes); where there is none, or the operation is not native
- * there (atomics), "tcp".
+ * Over TCP it takes the provider "net" of libfabric 1.17, which was faster than "tcp" and became
+ * "tcp" in 1.18 (its release notes). If there is no "net", or the operation is not native there
+ * (atomics), it takes "tcp".
  */
 #include "tests/bench/bench.h"
 
@@ -34,7 +34,7 @@
 
 enum { WINDOW = 32, LOOKS = 64, NAME_MAX_BYTES = 256, TAKEN_MAX = 32 };
 
-/* Which kind of completion a request asked for. */
+/* The kind of completion that a request asked for. */
 enum kind { SENT, RECEIVED, FETCHED, KINDS };
 
 struct request {
@@ -97,7 +97,7 @@ static void wait_for(struct side *side, enum kind kind, uint64_t count)
     }
 }
 
-/* Closes the endpoint, or the shm provider would leave its segment in /dev/shm. */
+/* Closes the endpoint; otherwise the shm provider would leave its segment in /dev/shm. */
 static void finish(struct side *side, double value, uint64_t operations)
 {
     bench_meet(side->bench);
@@ -173,7 +173,7 @@ static void run_ping_pong(struct side *side)
     finish(side, value, rounds * 2);
 }
 
-/* Serves side 0's one-sided requests, or takes its messages, until it says that it is through. */
+/* Serves the one-sided requests of side 0, or takes its messages, until side 0 has finished. */
 static void serve_until_told(struct side *side, bool messages)
 {
     uint64_t number = 1;
@@ -188,8 +188,8 @@ static void serve_until_told(struct side *side, bool messages)
     wait_for(side, SENT, side->posted[SENT]);
 }
 
-/* All receives share one buffer; only the flag in the first byte of the very last one matters, and
- * that nobody overwrites. */
+/* All receives share one buffer. Only the flag in the first byte of the last message matters, which
+ * no other message overwrites. */
 static void run_messages(struct side *side, bool bytes_per_second)
 {
     uint64_t count = 0;
@@ -206,7 +206,7 @@ static void run_messages(struct side *side, bool bytes_per_second)
             }
             count += looks;
         }
-        wait_for(side, SENT, side->posted[SENT]); /* they read the flag's byte */
+        wait_for(side, SENT, side->posted[SENT]); /* the sends read the byte of the flag */
         put(side, 1);
         count++;
         wait_for(side, RECEIVED, 1);

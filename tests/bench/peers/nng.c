@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * What rdmux is compared with: nng over TCP on loopback, through its public interface. A pair of
- * pair0 sockets; buffers of the library's own handed over without a copy (NNG_FLAG_ALLOC would copy
- * none either, nng_sendmsg() is what its manual recommends). It moves messages alone.
+ * nng over TCP on loopback, for comparison, through its public interface. A pair of pair0 sockets
+ * exchanges buffers of the library's own without a copy. NNG_FLAG_ALLOC would not copy either; the
+ * manual recommends nng_sendmsg(). nng moves messages only.
  *
- *   peer_nng tcp pingpong SIZE SECONDS   half a round trip in us; its threads sleep, nothing
- *                                        else is on offer
+ *   peer_nng tcp pingpong SIZE SECONDS   half a round trip in us; its threads sleep; it has
+ *                                        no other way to wait
  *   peer_nng tcp rate SIZE SECONDS       messages/s
  *   peer_nng tcp stream SIZE SECONDS     bytes/s
  */

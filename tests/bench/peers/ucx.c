@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * What rdmux is compared with: UCX, through its public interface (UCP). Each operation by the means
- * that is UCX's fastest for it: active messages, looked at in place, for small messages; tag
- * matching into a given buffer for large ones; put, get and atomics on registered memory. A worker
- * of one thread that is polled.
+ * UCX, for comparison, through its public interface (UCP). Each operation uses the fastest means of
+ * UCX: active messages, read in place, for small messages; tag matching into a given buffer for
+ * large ones; put, get and atomics on registered memory. One thread polls the worker.
  *
  *   peer_ucx tcp|shm OP SIZE SECONDS
  *     pingpong    half a round trip in us
@@ -12,7 +11,7 @@
  *     stream      bytes/s of sends, WINDOW under way
  *     write       bytes/s of puts, WINDOW under way
  *     read        bytes/s of gets, WINDOW under way
- *     fetch_add   a whole round trip in us; over shm ns are what it takes
+ *     fetch_add   a whole round trip in us; over shm it takes some ns
  *     fetch_adds  operations/s, WINDOW under way
  */
 #include "tests/bench/bench.h"
@@ -51,7 +50,7 @@ static void must(ucs_status_t status, const char *what)
     }
 }
 
-/* What the address exchange carries. */
+/* The contents of the address exchange. */
 struct introduction {
     uint8_t worker[BLOB_MAX];
     uint8_t key[BLOB_MAX];
@@ -149,7 +148,8 @@ static void ping(void *user, bool last)
     get(side, number);
 }
 
-/* Serves what needs this side's progress until it is told by a message, and answers it. */
+/* Makes the progress that the other side needs, until a message ends it, and answers that
+ * message. */
 static void serve_until_told(struct side *side)
 {
     while (side->flag == 0) {
@@ -203,7 +203,7 @@ static void run_rate(struct side *side)
     bench_finish(side->bench, (double)count / side->bench->elapsed, count);
 }
 
-/* Keeps receives posted until it is told that nothing more comes; those left never complete. */
+/* Keeps receives posted until a message says that no more follow; the rest never complete. */
 static void take_stream(struct side *side, const ucp_request_param_t *param)
 {
     while (side->flag == 0) {

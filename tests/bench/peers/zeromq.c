@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * What rdmux is compared with: ZeroMQ over TCP on loopback, through its public interface. A pair of
- * PAIR sockets, one I/O thread each. It moves messages alone: no memory of another process.
+ * ZeroMQ over TCP on loopback, for comparison, through its public interface. A pair of PAIR
+ * sockets, one I/O thread each. It moves messages only, and does not access memory of another
+ * process.
  *
  *   peer_zeromq tcp pingpong SIZE SECONDS   half a round trip in us; both sides poll
  *   peer_zeromq tcp sleep SIZE SECONDS      the same; both sides block in zmq_recv()
