@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# What keeps a mistake in what is installed from becoming a break-in; docs/SECURITY.md names it, and
-# tests/security reads it off the built files. Tests are built without.
+# Hardening: options that keep a mistake in an installed file from becoming a break-in.
+# docs/SECURITY.md lists them, and tests/security reads them from the built files. Tests are built
+# without them.
 include(CheckCCompilerFlag)
 include(CheckPIESupported)
 check_pie_supported(LANGUAGES C)
@@ -34,7 +35,7 @@ function(rdmux_harden target)
     endif()
 endfunction()
 
-# On the data path, where each instruction is one of every request, only functions with arrays of 64
+# On the data path each instruction counts in every request. So only functions with arrays of 64
 # bytes or more on their stack have a guard: the stronger kind costs 5 % more instructions
 # (tests/instructions).
 set(harden_data_path -fstack-protector

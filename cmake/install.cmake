@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# Nothing installed names the prefix, so that an installed tree can be moved.
+# No installed file contains the prefix, so that an installed tree can be moved.
 include(CMakePackageConfigHelpers)
 
 file(RELATIVE_PATH bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
@@ -32,7 +32,7 @@ configure_file(cmake/rdmux.pc.in rdmux.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/rdmux.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 install(FILES LICENSE docs/PROVIDER-GUIDE.md docs/SEMANTICS.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-# What provider authors copy, and what they read beside the guide.
+# For authors of providers: the skeleton to copy, and the toy to read beside the guide.
 install(DIRECTORY tests/plugins/skeleton tests/plugins/toy
         DESTINATION ${CMAKE_INSTALL_DOCDIR}/providers)
 foreach(section RANGE 1 8)

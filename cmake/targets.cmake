@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 
-# What every target of the project has, tests included: the language and the warnings.
+# Options of every target of the project, tests included: the language and the warnings.
 function(rdmux_project_target target)
     target_compile_definitions(${target} PRIVATE _GNU_SOURCE)
     target_compile_options(${target} PRIVATE
@@ -16,7 +16,7 @@ function(rdmux_sources_in folder out)
     set(${out} ${sources} PARENT_SCOPE)
 endfunction()
 
-# For the sources of the fast path, where each instruction is one of every small write: no frame
-# pointers, and comparisons that jump one by one instead of being joined by arithmetic.
+# For the sources of the fast path, where each instruction counts in every small write: no frame
+# pointers, and one jump for each comparison instead of arithmetic that joins them.
 set(RDMUX_FAST_PATH_OPTIONS -fomit-frame-pointer
     $<$<C_COMPILER_ID:GNU>:--param=logical-op-non-short-circuit=0>)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# The plug-in rdmux-verbs.so: InfiniBand and RoCE. It links libibverbs and librdmacm the ordinary way; without their headers the
-# build goes on without it, and says so.
+# The plug-in rdmux-verbs.so: InfiniBand, RoCE and iWARP. It links libibverbs and librdmacm the
+# ordinary way. Without their headers the build reports that it leaves the plug-in out.
 find_path(RDMUX_IBVERBS_INCLUDE infiniband/verbs.h)
 find_library(RDMUX_IBVERBS_LIBRARY ibverbs)
 find_path(RDMUX_RDMACM_INCLUDE rdma/rdma_cma.h)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# The version stands in project() and, for the compiler, in rdmux.h: refuse to build when they differ.
+# The version is in project() and, for the compiler, in rdmux.h. The build refuses to start if they
+# differ.
 set(version_header ${PROJECT_SOURCE_DIR}/api/include/rdmux/rdmux.h)
 if(EXISTS ${version_header})
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${version_header})

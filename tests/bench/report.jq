@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# What scripts/bench says below its table. Input: the array of rows that summary.jq judged; $machine:
+# The text of scripts/bench below its table. Input: the array of rows that summary.jq judged; $machine:
 # [the machine's description].
 def two: if . == null then "?" else . * 100 | round / 100 | tostring end;
 def lost: .verdict == "MISSED" or .verdict == "FAILED";

@@ -7,8 +7,7 @@
 def median: sort | if length == 0 then null else .[(length - 1) / 2 | floor] end;
 def spread: if length == 0 or min <= 0 then null else max / min end;
 
-# What a goal allows beside this base: {"limit", "text"}, or null where what it compares with was not
-# measured.
+# The limit of a goal with this base: {"limit", "text"}; null if its subject was not measured.
 def allowed($goal; $base; $spread):
   if $goal.of and $base == null then null
     elif $goal.reach then
@@ -39,8 +38,8 @@ def allowed($goal; $base; $spread):
      [.[] | select((.operations // 0) > 0 and .cpu_seconds != null)
           | .cpu_seconds / .operations * (if $row.unit == "bytes/s" then 1073741824 / .size else 1e6 end)]
      | median)) as $cpu
-# Goals and ratios compare within a round, for what the machine does next to us, or where a hypervisor
-# puts us, changes from round to round; then the median of the rounds counts.
+# Goals and ratios compare within a round, as other load, or the processors that a hypervisor gives us,
+# change from round to round. Then the median of the rounds counts.
 | def in_rounds($subject): [($by_subject.rdmux // [])[] as $ours
     | ($by_subject[$subject] // [])[] | select(.round == $ours.round) | {ours: $ours.value, base: .value}];
   def three: . * 1000 | round / 1000;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# Lays the rows that summary.jq judged out as a table in Markdown. Input: the array of them.
+# Formats the rows that summary.jq judged as a table in Markdown. Input: the array of rows.
 def three: if . == null then "" elif . == 0 then "0" else
   (fabs | log10 | floor) as $power | (pow(10; 2 - $power)) as $scale
   | ((. * $scale | round) / $scale) | tostring end;
