@@ -19,10 +19,10 @@
 /* A line is sent inline, so its buffer is free at once. A longer line is sent in pieces. */
 enum { TEXT_MAX = RDMUX_INLINE_MIN, PEERS = 256, WAIT_MS = 10000 };
 
-static const char usage[] = "usage: event_loop serve ADDRESS    is the room\n"
-                            "       event_loop join ADDRESS     says stdin, prints what all say\n"
-                            "ADDRESS is HOST:PORT, to serve also *:PORT; PORT 0 is a free one.\n"
-                            "SIGTERM ends both, the end of stdin ends a member.\n";
+static const char usage[] = "usage: event_loop serve ADDRESS    runs the room\n"
+                            "       event_loop join ADDRESS     sends stdin, prints all texts\n"
+                            "ADDRESS is HOST:PORT, or *:PORT to serve; PORT 0: a free port.\n"
+                            "SIGTERM ends both; the end of stdin ends a member.\n";
 
 static struct rdmux_cq *cq;
 static struct rdmux_listener *listener; /* of the room; NULL: this is a member */

@@ -18,10 +18,10 @@
 
 enum { CHUNK = 1 << 20, CHUNKS = 2, WAIT_MS = 30000 };
 
-static const char usage[] = "usage: file_copy receive ADDRESS FILE    one file, then it ends\n"
+static const char usage[] = "usage: file_copy receive ADDRESS FILE    receives one file\n"
                             "       file_copy send ADDRESS FILE\n"
-                            "ADDRESS is HOST:PORT, to receive also *:PORT; PORT 0 is a free one.\n"
-                            "The received FILE must not be there yet.\n";
+                            "ADDRESS is HOST:PORT, or *:PORT to receive; PORT 0: a free port.\n"
+                            "The received FILE must not exist yet.\n";
 
 static struct rdmux_cq *cq;
 static struct rdmux_ep *ep;
@@ -58,7 +58,7 @@ static size_t wait_for(uint32_t opcode)
         }
         if (wc.opcode == RDMUX_WC_DISCONNECTED) {
             must(rdmux_ep_info(ep, &info), "info");
-            fail("the peer has gone too early", info.text);
+            fail("the peer ended too early", info.text);
         }
     }
 }
@@ -85,7 +85,7 @@ static void send_file(FILE *file)
         sent += length;
     }
     if (wait_for(RDMUX_WC_RECV) != sizeof(received) || received != sent) {
-        fail("send", "the receiver has another number of bytes");
+        fail("send", "the receiver reports another number of bytes");
     }
     must(rdmux_ep_shutdown(ep, WAIT_MS), "shutdown");
     printf("sent %ju bytes\n", (uintmax_t)sent);

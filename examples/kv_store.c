@@ -28,8 +28,8 @@ static const char usage[] = "usage: kv_store serve ADDRESS [CLIENTS]\n"
                             "       kv_store get ADDRESS KEY\n"
                             "       kv_store put ADDRESS KEY NUMBER\n"
                             "       kv_store add ADDRESS KEY TIMES    adds 1, TIMES times\n"
-                            "The server ends when CLIENTS have come and all have gone (never).\n"
-                            "ADDRESS is HOST:PORT, to serve also *:PORT; PORT 0 is a free one.\n"
+                            "The server ends after CLIENTS clients (default: never).\n"
+                            "ADDRESS is HOST:PORT, or *:PORT to serve; PORT 0: a free port.\n"
                             "KEY has 1 to 55 bytes.\n";
 
 static struct rdmux_fabric *fabric;

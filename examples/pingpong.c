@@ -16,10 +16,10 @@
 
 enum { BALL_MAX = 1 << 20, WAIT_MS = 10000 };
 
-static const char usage[] = "usage: pingpong [--poll] serve ADDRESS    one client, then it ends\n"
+static const char usage[] = "usage: pingpong [--poll] serve ADDRESS    serves one client\n"
                             "       pingpong [--poll] measure ADDRESS [SIZE [ROUNDS]]\n"
                             "SIZE is 0 to 1048576 bytes (8), ROUNDS at least 1 (10000).\n"
-                            "ADDRESS is HOST:PORT, to serve also *:PORT; PORT 0 is a free one.\n";
+                            "ADDRESS is HOST:PORT, or *:PORT to serve; PORT 0: a free port.\n";
 
 static struct rdmux_cq *cq;
 static struct rdmux_ep *ep;
@@ -92,7 +92,7 @@ static void measure(size_t size, size_t rounds)
     clock_gettime(CLOCK_MONOTONIC, &from);
     for (size_t i = 0; i < rounds; i++) {
         if (!return_ball(i) || ball_size != size) {
-            fprintf(stderr, "pingpong: the server does not answer in kind\n");
+            fprintf(stderr, "pingpong: the answer of the server differs\n");
             exit(1);
         }
     }

@@ -22,9 +22,9 @@ struct message { /* a request for a times b; the answer has the product in a */
 };
 
 static const char usage[] = "usage: rpc serve ADDRESS [CLIENTS]\n"
-                            "       rpc call ADDRESS [CALLS]    checks CALLS answers (10000)\n"
-                            "The server ends when CLIENTS have come and all have gone (never).\n"
-                            "ADDRESS is HOST:PORT, to serve also *:PORT; PORT 0 is a free one.\n";
+                            "       rpc call ADDRESS [CALLS]    makes CALLS calls (10000)\n"
+                            "The server ends after CLIENTS clients (default: never).\n"
+                            "ADDRESS is HOST:PORT, or *:PORT to serve; PORT 0: a free port.\n";
 
 static struct rdmux_fabric *fabric;
 static struct rdmux_cq *cq;
