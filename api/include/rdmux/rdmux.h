@@ -937,8 +937,8 @@ RDMUX_API enum rdmux_status rdmux_listener_address(struct rdmux_listener *listen
 
 /* Returns a descriptor that is readable while rdmux_listener_next() or rdmux_accept() has something
  * to return: a connection that was neither shown nor taken, or one that was taken and is proved.
- * rdmux_accept() returns the latter for the cq that took it. It belongs to the library; -1 after
- * fork. Threads: any. */
+ * rdmux_accept() returns the latter for the cq that took it. The descriptor belongs to the library;
+ * -1 after fork. Threads: any. */
 RDMUX_API int rdmux_listener_fd(struct rdmux_listener *listener);
 
 /* A connection that waits to be accepted. */
