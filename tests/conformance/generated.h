@@ -253,6 +253,7 @@ bool wanted_is_message(const struct wanted *wanted);
 bool wanted_is_write(const struct wanted *wanted);
 bool wanted_is_atomic(const struct wanted *wanted);
 bool wanted_has_imm(const struct wanted *wanted);
+bool wanted_is_signaled(const struct wanted *wanted);
 /* Returns the RDMUX_WC_* of its completion. */
 uint32_t wanted_opcode(const struct wanted *wanted);
 

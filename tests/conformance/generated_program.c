@@ -62,6 +62,11 @@ bool wanted_has_imm(const struct wanted *wanted)
     return wanted->op == RDMUX_OP_SEND_IMM || wanted->op == RDMUX_OP_WRITE_IMM;
 }
 
+bool wanted_is_signaled(const struct wanted *wanted)
+{
+    return (wanted->flags & RDMUX_UNSIGNALED) == 0;
+}
+
 uint32_t wanted_opcode(const struct wanted *wanted)
 {
     switch (wanted->op) {
@@ -92,7 +97,7 @@ size_t program_placed(const struct program *program)
             (wanted_is_write(wanted) || wanted_is_message(wanted))) {
             asked = i + 1;
         }
-        if ((wanted->flags & RDMUX_UNSIGNALED) == 0) {
+        if (wanted_is_signaled(wanted)) {
             placed = asked;
         }
     }
@@ -403,7 +408,7 @@ static void add_before(struct maker *maker, enum before before)
 static bool proves_itself(const struct row *row, const struct wanted *subject)
 {
     return subject->answer == RDMUX_OK && (subject->flags & RDMUX_PLACED) != 0 &&
-           (subject->flags & RDMUX_UNSIGNALED) == 0 &&
+           wanted_is_signaled(subject) &&
            (wanted_is_write(subject) || wanted_is_message(subject)) &&
            ((subject->flags & RDMUX_MORE) == 0 || row->values[DIM_WAIT] != WAIT_THREAD);
 }
@@ -474,7 +479,7 @@ static void mark_the_full(struct program *program, enum before before)
             wanted->must_be_full = before == BEFORE_FULL && wanted->answer == RDMUX_OK;
             subject = wanted;
         } else if (before == BEFORE_LAST && subject->answer == RDMUX_OK &&
-                   (subject->flags & RDMUX_UNSIGNALED) == 0) {
+                   wanted_is_signaled(subject)) {
             wanted->must_be_full = true;
         }
     }
