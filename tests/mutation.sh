@@ -1,16 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 # shellcheck shell=bash
 # Steps of the drivers that plant mistakes in copies of the library's sources and expect a test to
-# fail. A driver keeps its list of mistakes and its tests; the steps between them are here. Source
-# scripts/lib.sh first. Sourcing this file defines functions and changes nothing else.
-#
-# A mutant has one of four results:
-#   does not apply     the source no longer has what the edit changes, or has it twice
-#   does not compile   the compiler or the linker refuses the edited source
-#   noticed            a test fails
-#   survived           all tests pass
-# Only "noticed" is a success: a driver reports the other three as failed cases. source.sh is the
-# exception: it makes its edits by rule, so some of them do not compile.
+# fail. A driver keeps its list of mistakes and its tests; the steps between them and the verdicts
+# are here. Source scripts/lib.sh first. Sourcing this file defines functions and the words of the
+# verdicts, and changes nothing else.
 #
 # Mutants are built in two ways:
 #   objects   mutation_build: copies the source folders of one product, compiles the sources that an
@@ -32,6 +25,49 @@ mutation_scratch() {
     trap 'rm -rf "$scratch"' EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
+}
+
+# ----------------------------------------------------------------------------------------- verdicts
+
+# A mutant has one of these verdicts. Only "caught" is a success; a driver reports the others as
+# failed cases. source.sh is the exception: it makes its edits by rule, so some of them do not build.
+declare -rA mutation_words=(
+    [caught]='caught by'                    # a test fails
+    [survived]='survived'                   # all tests pass
+    [unbuilt]='does not build:'             # the compiler or the linker refuses the edited source
+    [stale]='the edit no longer applies to' # the file lacks what the edit changes, or has it twice
+    [late]='exceeds the time limit of'      # a test shows no failure before its limit ends it
+    [astray]='fails for another reason:'    # a test fails, but not as this mutant makes it fail
+)
+
+# mutation_verdict RESULT [DETAIL]: prints the verdict. Fails unless the mutant is caught.
+mutation_verdict() {
+    printf '%s%s\n' "${mutation_words[$1]}" "${2:+ $2}"
+    [[ $1 == caught ]]
+}
+
+# mutation_is RESULT VERDICT: a verdict that was kept is of this kind.
+mutation_is() {
+    [[ $2 == "${mutation_words[$1]}"* ]]
+}
+
+# mutation_judge STATUS SECONDS LOG PATTERN TEST: prints the verdict of a test that mutation_run has
+# run. The mutant is caught if the test failed and its LOG has a line that matches PATTERN, an
+# extended regular expression. Otherwise the log of a failed test comes before the verdict. Fails
+# unless the mutant is caught.
+mutation_judge() {
+    if (($1 == 0)); then
+        mutation_verdict survived
+    elif grep -qE "$4" "$3"; then
+        mutation_verdict caught "$5"
+    else
+        cat "$3"
+        if (($1 == 124 || $1 == 137)); then
+            mutation_verdict late "$2 s"
+        else
+            mutation_verdict astray "status $1, and no line like '$4'"
+        fi
+    fi
 }
 
 # -------------------------------------------------------------------------------------------- edits
@@ -187,8 +223,8 @@ mutation_link() {
 
 # mutation_build TARGET FOLDER OUT [FILE WHAT WITH]...: makes the product OUT with these edits, any
 # number of them in any number of files (mutation_edit). FOLDER is new and absolute; the copy of the
-# sources and the objects stay there. Fails if an edit does not apply, or if its sources do not
-# compile or link; the last line of the output then says which of the two, and lines before it why.
+# sources and the objects stay there. Fails if an edit no longer applies, or if the mutant does not
+# build; the last line of the output is then the verdict, and the lines before it say why.
 mutation_build() {
     local target=$1 folder=$2 out=$3 source list
     local -a changed=()
@@ -198,30 +234,20 @@ mutation_build() {
         cp -r "$mutation_root/$source" "$folder/source/" || return 1
     done < <(mutation_folders "$target")
     while (($# > 0)); do
-        mutation_edit "$folder/source/$1" "$2" "$3" || {
-            echo "the edit does not apply to $1: adapt it"
-            return 1
-        }
+        mutation_edit "$folder/source/$1" "$2" "$3" || mutation_verdict stale "$1" || return 1
         list=$(mutation_users "$target" "$1") || true
-        [[ -n $list ]] || {
-            echo "the edit does not apply: $target is not made of $1"
-            return 1
-        }
+        [[ -n $list ]] || mutation_verdict stale "$1, of which $target is not made" || return 1
         mapfile -t -O "${#changed[@]}" changed <<<"$list"
         shift 3
     done
     while IFS= read -r source; do
         [[ -n $source ]] || continue
         mutation_compile "$target" "$source" "$folder/source/$source" \
-            "$(mutation_object "$folder/objects" "$source")" "-I$folder/source" || {
-            echo "the mutant does not compile: $source"
-            return 1
-        }
+            "$(mutation_object "$folder/objects" "$source")" "-I$folder/source" ||
+            mutation_verdict unbuilt "$source" || return 1
     done < <(printf '%s\n' "${changed[@]}" | sort -u)
-    mutation_link "$target" "$folder/objects" "$out" || {
-        echo "the mutant does not compile: $target is not linked"
-        return 1
-    }
+    mutation_link "$target" "$folder/objects" "$out" ||
+        mutation_verdict unbuilt "the linker refuses $target"
 }
 
 # --------------------------------------------------------------------------------- building by tree
@@ -262,24 +288,28 @@ mutation_each() {
 }
 
 # mutation_checks FOLDER LIST FUNCTION [NAME...]: as mutation_each, with the mistake planted in the
-# tree's copy FOLDER during each call of FUNCTION NAME TARGETS FILE. An edit that does not apply is
-# a failed call, with a line "NAME: the edit does not apply to FILE" on stderr.
+# tree's copy FOLDER during each call of FUNCTION NAME TARGETS FILE, which prints the verdict alone.
+# Prints a table of the verdicts. Fails unless all mistakes are caught.
 mutation_checks() {
     mutation_folder=$1 mutation_function=$3
+    printf '| mistake | source | tests | verdict |\n|---|---|---|---|\n'
     mutation_each "$2" mutation_check "${@:4}"
+    printf '# %d of %d are caught\n' $((mutation_count - mutation_failed)) "$mutation_count"
+    ((mutation_failed == 0))
 }
 
 # mutation_check NAME TARGETS FILE EDIT: one call of mutation_checks.
 mutation_check() {
-    local file=$mutation_folder/$3 status=0
+    local file=$mutation_folder/$3 verdict status=0
     cp "$file" "$scratch/original" || return 1
     if mutation_edit_sed "$file" "$4" >&2; then
-        "$mutation_function" "$1" "$2" "$3" || status=1
+        verdict=$("$mutation_function" "$1" "$2" "$3") || status=1
     else
-        printf '%s: the edit does not apply to %s\n' "$1" "$3" >&2
-        status=1
+        verdict=$(mutation_verdict stale "$3") || status=1
     fi
     cp "$scratch/original" "$file" # a new time, so that the next build compiles it again
+    # shellcheck disable=SC2016
+    printf '| %s | `%s` | `%s` | %s |\n' "$1" "$3" "$2" "$verdict"
     return "$status"
 }
 
@@ -292,10 +322,10 @@ mutation_run() {
 }
 
 # mutation_first_failure SECONDS FIFO COMMAND...: runs a program that prints TAP until its first
-# failed case. Prints that case without its number; else "it hangs", if the program takes longer
-# than SECONDS; else "it ended with status N". Fails if the program passes, skips all (77), or is
-# killed from outside (137). FIFO is a name of a file that does not exist yet; FIFO.err gets stderr.
-# Leaves no process of the program behind.
+# failed case. Prints that case without its number; else that the program exceeds its time limit;
+# else its status. Fails if the program passes, skips all (77), or is killed from outside (137).
+# FIFO is a name of a file that does not exist yet; FIFO.err gets stderr. Leaves no process of the
+# program behind.
 mutation_first_failure() {
     local seconds=$1 fifo=$2 begin=$SECONDS pid failed rc=0
     shift 2
@@ -309,7 +339,7 @@ mutation_first_failure() {
     if [[ -n $failed ]]; then
         sed -E 's/^not ok [0-9]+ (- )?//' <<<"$failed"
     elif ((rc == 124 || rc == 137)) && ((SECONDS - begin >= seconds)); then
-        echo 'it hangs'
+        printf 'it %s\n' "$(mutation_verdict late "$seconds s")"
     elif ((rc != 0 && rc != 77 && rc != 137)); then
         echo "it ended with status $rc"
     else

@@ -25,6 +25,7 @@ seed=${FAILOVER_SEED:-1}
 }
 mutation_scratch failover
 
+readonly limit=600 # seconds of a run over a mutant; only one that hangs takes longer
 runs=1 plain_runs=1
 [[ $level != thorough ]] || runs=8 plain_runs=2
 status=0
@@ -45,19 +46,16 @@ cut_out() {
 
 # campaign_without ARGUMENT...: runs the campaign over the library of cut_out.
 campaign_without() {
-    mutation_run 600 env "LD_LIBRARY_PATH=$scratch/cut/lib" "$campaign" --plugin "$plugin" "$@"
+    mutation_run "$limit" env "LD_LIBRARY_PATH=$scratch/cut/lib" "$campaign" --plugin "$plugin" "$@"
 }
 
-# is_noticed LINE CASE FILE WHAT WITH: with this cut the campaign must print a line that matches
-# LINE.
-is_noticed() {
+# is_caught LINE CASE FILE WHAT WITH: with this cut the campaign must fail and print a line that
+# matches LINE.
+is_caught() {
+    local status=0
     cut_out "${@:3}" || return
-    campaign_without --runs 4 --jobs "$jobs" --case "$2" >"$scratch/log" 2>&1 || true
-    grep -qE "$1" "$scratch/log" || {
-        echo "no line like '$1' is told"
-        cat "$scratch/log"
-        return 1
-    }
+    campaign_without --runs 4 --jobs "$jobs" --case "$2" >"$scratch/log" 2>&1 || status=$?
+    mutation_judge "$status" "$limit" "$scratch/log" "$1" "the campaign, $2"
 }
 
 # The edit changes a blank, so this also checks that an edited copy is compiled as the tree is.
@@ -68,17 +66,17 @@ whole_passes() {
 
 if missing=$(mutation_can_build); then
     tap 'nothing cut out, late packets change nothing' whole_passes
-    tap 'without the cut, what is late destroys what is newer' is_noticed '^# faults injected .*memory mismatches [1-9]' 'packets come late' \
+    tap 'without the cut, what is late destroys what is newer' is_caught '^# faults injected .*memory mismatches [1-9]' 'packets come late' \
         api/failover/failover.c 'if \(path->ops->ep_quiesce\(path, &counts\) == RDMUX_IN_PROGRESS\) \{\s+return;\s+\}(?s:.*?)rdmux_ep_close_path\(ep, path\);' \
         '(void)counts; failover->dying = NULL; rdmux_replay_cut(ep); rdmux_read_drain_cut(ep); rdmux_remotes_cut(ep);'
-    tap 'without the counts, messages come twice' is_noticed '^# faults injected .*doubled [1-9]' 'roce: queue' api/failover/replay.c \
+    tap 'without the counts, messages come twice' is_caught '^# faults injected .*doubled [1-9]' 'roce: queue' api/failover/replay.c \
         'replay->acked = count;\s+mark_counted_messages\(ep, replay->given\);\s+if \(replay->marked_number != count\) \{\s+return false;\s+\}' ''
-    tap "with the device's word for the library's, messages are lost" is_noticed '^# faults injected .*lost [1-9]' 'the device is removed' api/failover/replay.c \
+    tap "with the device's word for the library's, messages are lost" is_caught '^# faults injected .*lost [1-9]' 'the device is removed' api/failover/replay.c \
         'reads \? request->done && request->status == RDMUX_OK\s+: at < \(is_message\(request\) \? replay->marked : replay->placed\)' \
         'request->done && request->status == RDMUX_OK'
-    tap 'with atomics repeated, sums are wrong' is_noticed '^# faults injected .*memory mismatches [1-9]' 'roce: queue' api/failover/replay.c \
+    tap 'with atomics repeated, sums are wrong' is_caught '^# faults injected .*memory mismatches [1-9]' 'roce: queue' api/failover/replay.c \
         'is_atomic\(request\) \|\| ' ''
-    tap 'without the waiting, going back leaves outcomes unknown' is_noticed '^# .* runs have failed; .*are in doubt by going back' \
+    tap 'without the waiting, going back leaves outcomes unknown' is_caught '^# .* runs have failed; .*are in doubt by going back' \
         'the path is gone back to' api/failover/failback.c 'if \(is_atomic \? !request->done : [^{]*\{' 'if (is_atomic && false) {'
 else
     tap_skip 'parts of failover cut out are noticed' "$missing"

@@ -64,6 +64,8 @@ cp "$RDMUX_BUILD/bin/rdmux" "$scratch/rdmux" # the tree may be built meanwhile
 
 # ------------------------------------------------------------------------------------------- hunting
 
+readonly by_rule='a case of rule'
+
 # suite_fails FOLDER OPTION ARGUMENT...: runs the suite over the library of FOLDER until a case
 # fails and prints the case; fails if none does.
 suite_fails() {
@@ -74,7 +76,7 @@ suite_fails() {
     mutation_first_failure 900 "$folder/tap" env "LD_LIBRARY_PATH=$folder/lib" "${suite[@]}" "${@:3}"
 }
 
-# hunt NAME: writes to NAME.verdict how the mutant was caught, or that it was not.
+# hunt NAME: writes the verdict to NAME.verdict, as its last line.
 hunt() {
     local name=$1 folder=$scratch/$1 failed
     local -a run=(--provider "${provider[$1]}") changes=()
@@ -83,13 +85,13 @@ hunt() {
     mapfile -t -d $'\x1f' changes < <(printf '%s' "${edits[$name]}")
     if ! mutation_build rdmux "$folder" "$folder/lib/librdmux.so.0" "${changes[@]}" \
         >"$folder.build" 2>&1; then
-        printf 'trouble\t%s\n' "$(tail -n 3 "$folder.build" | tr '\n' ' ')"
+        tail -n 3 "$folder.build"
     elif failed=$(suite_fails "$folder" "${options[$name]}" "${run[@]}" --rules "${rules[$name]}"); then
-        printf 'caught\t%s\n' "$failed"
+        mutation_verdict caught "$by_rule ${rules[$name]}: $failed"
     elif failed=$(suite_fails "$folder" "${options[$name]}" "${run[@]}"); then
-        printf 'elsewhere\t%s\n' "$failed"
+        mutation_verdict caught "a case, but not of rule ${rules[$name]}: $failed"
     else
-        printf 'survived\t\n'
+        mutation_verdict survived || true
     fi >"$scratch/$name.verdict"
     rm -rf "$folder"
 }
@@ -103,7 +105,8 @@ edits_apply() {
         for ((i = 0; i + 2 < ${#parts[@]}; i += 3)); do
             count=$(mutation_matches "$root/${parts[i]}" "${parts[i + 1]}") || count=no
             [[ $count == 1 ]] || {
-                printf '%s: %s has %s matches in %s\n' "$name" "${parts[i + 1]}" "$count" "${parts[i]}"
+                printf '%s: %s\n' "$name" \
+                    "$(mutation_verdict stale "${parts[i]}: $count matches of ${parts[i + 1]}")"
                 status=1
             }
         done
@@ -118,21 +121,16 @@ for name in "${wanted[@]}"; do
 done
 mutation_wait
 
-by_rule=0
+caught_by_rule=0
 is_caught() {
     cat "$scratch/$1.verdict"
-    [[ $(<"$scratch/$1.verdict") == @(caught|elsewhere)$'\t'* ]]
+    mutation_is caught "$(tail -n 1 "$scratch/$1.verdict")"
 }
 for name in "${wanted[@]}"; do
-    IFS=$'\t' read -r verdict failed <"$scratch/$name.verdict"
+    verdict=$(tail -n 1 "$scratch/$name.verdict")
     tap "$name, which ${text[$name]}, is caught" is_caught "$name"
-    case $verdict in
-    caught)
-        by_rule=$((by_rule + 1))
-        printf '#   by rule %s: %s\n' "${rules[$name]}" "$failed"
-        ;;
-    elsewhere) printf '#   not by rule %s, but: %s\n' "${rules[$name]}" "$failed" ;;
-    esac
+    ! mutation_is caught "$verdict" || printf '#   %s\n' "$verdict"
+    [[ $verdict != "${mutation_words[caught]} $by_rule "* ]] || caught_by_rule=$((caught_by_rule + 1))
 done
-printf '# %d of %d caught by a case of the broken rule\n' "$by_rule" "${#wanted[@]}"
+printf '# %d of %d caught by a case of the broken rule\n' "$caught_by_rule" "${#wanted[@]}"
 tap_end

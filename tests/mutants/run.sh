@@ -42,34 +42,34 @@ fails() {
     } END { exit !found }' "$2"
 }
 
-# hunt NAME RULE: writes to NAME.verdict what verdict says.
+# hunt NAME RULE: writes the verdict to NAME.verdict.
 hunt() {
-    verdict "$@" >"$scratch/$1.verdict"
+    judge "$@" >"$scratch/$1.verdict" || true
 }
 
-# verdict NAME RULE: prints the case that catches the mutant, and why, or what happened instead.
-verdict() {
-    local name=$1 rule=$2 test_case log=$scratch/$1.log rc cases=0
+# judge NAME RULE: prints the verdict, with the case that catches the mutant.
+judge() {
+    local name=$1 rule=$2 test_case log=$scratch/$1.log limit=$((2 * case_limit)) rc cases=0
     while IFS= read -r test_case <&3; do
         cases=$((cases + 1))
         rc=0
-        RDMUX_MUTANT=$name timeout --kill-after=2 $((2 * case_limit)) "$rdmux" conformance --plugin "$plugin" \
+        RDMUX_MUTANT=$name timeout --kill-after=2 "$limit" "$rdmux" conformance --plugin "$plugin" \
             --provider mutant --format tap --seed 1 --case "$test_case" >"$log" 2>&1 || rc=$?
         if fails "$rule" "$log"; then
-            printf 'caught\t%s\n' "$test_case"
+            mutation_verdict caught "$test_case"
             return
         fi
         # The first check is always that two processes connect; then comes the requested case.
         if ((rc == 124 || rc == 137)) && grep -qE '^(not )?ok 1 ' "$log"; then
-            printf 'caught\t%s (it hangs)\n' "$test_case"
+            mutation_verdict caught "$test_case: it $(mutation_verdict late "$limit s")"
             return
         fi
         if ! grep -q '^1\.\.' "$log"; then
-            printf 'trouble\t%s: the suite did not end\n' "$test_case"
+            mutation_verdict astray "$test_case: the suite did not end"
             return
         fi
     done 3< <(cases_of "$rule")
-    printf 'survived\t%d cases of the rule\n' "$cases"
+    mutation_verdict survived "$cases cases of the rule"
 }
 
 passes_everything() {
@@ -103,7 +103,7 @@ tap 'and with its requests queued, as some mutants need them' passes_everything 
 
 caught_by_its_rule() {
     cat "$scratch/$1.verdict"
-    [[ $(<"$scratch/$1.verdict") == caught$'\t'* ]] || {
+    mutation_is caught "$(<"$scratch/$1.verdict")" || {
         tail -n 20 "$scratch/$1.log"
         return 1
     }
@@ -112,7 +112,7 @@ for mutant in "${mutants[@]}"; do
     IFS=$'\t' read -r name rule text <<<"$mutant"
     verdict=$(<"$scratch/$name.verdict")
     tap "$name, which $text, is caught by rule $rule" caught_by_its_rule "$name"
-    [[ $verdict != caught$'\t'* ]] || printf '#   %s\n' "${verdict#*$'\t'}"
+    ! mutation_is caught "$verdict" || printf '#   %s\n' "$verdict"
 done
 status=0
 tap_end || status=1

@@ -220,7 +220,7 @@ try_units() {
         ! is_left_out "$name" || continue
         link "$1" "$name" "$1/$name" || continue
         if why=$(fails "$1" "$1/$name"); then
-            echo "caught by $name: $why"
+            mutation_verdict caught "$name: $why"
             return 0
         fi
         rm -f "$1/$name"
@@ -243,7 +243,7 @@ try_wholes() {
     while read -r -a command <&5; do
         ! is_left_out "${command[*]//$1/FOLDER}" || continue
         if why=$(fails "$1" "${command[@]}"); then
-            echo "caught by ${command[*]: -1}, ${command[*]: -2:1}: $why"
+            mutation_verdict caught "${command[*]: -1}, ${command[*]: -2:1}: $why"
             return 0
         fi
     done 5< <(wholes_of "$(<"$1/file")" "$1")
@@ -256,7 +256,7 @@ judge() {
     file=$(<"$folder/file")
     mutant=$(mutation_object "$folder/objects" "$file")
     compile "$folder/mutant.c" "$file" "$mutant" >"$folder/log" 2>&1 || {
-        echo invalid
+        mutation_verdict unbuilt "$file"
         return
     }
     compile "$folder/original.c" "$file" "$folder/original.o" >>"$folder/log" 2>&1
@@ -267,7 +267,7 @@ judge() {
         echo 'equivalent: the same code'
         return
     fi
-    try_units "$folder" 0 || try_wholes "$folder" || try_units "$folder" 1 || echo survived
+    try_units "$folder" 0 || try_wholes "$folder" || try_units "$folder" 1 || mutation_verdict survived
 }
 
 # A test that fails without an edit catches nothing; durations of the others decide their order.
@@ -301,28 +301,33 @@ one() {
     cp "$1" "$folder/original.c"
     awk -v line="$2" 'NR == FNR { text = $0; next } FNR == line { print text; next } { print }' \
         <(printf '%s\n' "$4") "$1" >"$folder/mutant.c"
-    verdict=$(judge "$folder")
+    verdict=$(judge "$folder") || true
     before=$(sed -n "${2}s/^ *//p" "$1")
     printf '%s:%d:%s\t%s => %s\t%s\n' "$1" "$2" "$3" "$before" "${4##+( )}" "$verdict" >>"$work/results"
     rm -rf "$folder"
 }
 
-# Some chosen edits do not compile and are no mutants, so more edits are chosen than wanted.
+# count_of RESULT: prints how many results have this verdict.
+count_of() {
+    cut -f3 "$work/results" | grep -c "^${mutation_words[$1]}" || true
+}
+
+# Some chosen edits do not build and are no mutants, so more edits are chosen than wanted.
 edits >"$work/edits"
 chosen=0
 while IFS=$'\t' read -r file line operator text <&4; do
     mutation_slot "$jobs"
     chosen=$((chosen + 1))
-    ((chosen - $(cut -f3 "$work/results" | grep -c '^invalid' || true) <= count)) || break
+    ((chosen - $(count_of unbuilt) <= count)) || break
     ! grep -qF "$file:$line:$operator"$'\t' "$work/results" || continue
     mutation_start one "$file" "$line" "$operator" "$text"
 done 4<"$work/edits"
 mutation_wait
 
-caught=$(cut -f3 "$work/results" | grep -c '^caught' || true)
-survived=$(cut -f3 "$work/results" | grep -c '^survived' || true)
+caught=$(count_of caught)
+survived=$(count_of survived)
 same=$(cut -f3 "$work/results" | grep -c '^equivalent' || true)
-sed -n 's/^\(.*\)\t\(.*\)\t\(caught.*\|survived\)$/# \1: \2: \3/p' "$work/results"
+sed -nE "s/^(.*)\t(.*)\t((${mutation_words[caught]}|${mutation_words[survived]}).*)\$/# \1: \2: \3/p" "$work/results"
 ((caught + survived > 0)) || die 'no edit was chosen'
 tap "$caught of $((caught + survived)) mutants are caught, at least $least % (seed $seed; $same more are the same code)" \
     test $((100 * caught)) -ge $((least * (caught + survived)))

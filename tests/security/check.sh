@@ -12,9 +12,9 @@ usage() {
     cat <<'END'
 usage: tests/security/check.sh [NAME...]
 
-Breaks what keeps others out, one thing at a time, as checks.def says, in a copy of the tree
-(build/security-check), and tells which test sees it. All of them, if none is named. Fails if one is not
-seen. A run of all takes some four minutes on two processors; it is not part of scripts/test.
+Breaks one protection at a time, as checks.def says, in a copy of the tree (build/security-check), and
+prints the test that catches it. Without names, breaks all. Fails unless all are caught. A run of all takes
+some four minutes on two processors; it is not part of scripts/test.
 END
 }
 
@@ -33,7 +33,7 @@ done
 
 readonly copy=$root/build/security-check
 readonly log=$copy/check.log
-readonly limit=120 # seconds that a program may take: one that hangs has seen it, too
+readonly limit=120 # seconds that a program may take: one that hangs catches the mistake, too
 jobs=$(nproc 2>/dev/null || echo 2)
 mutation_scratch security-check
 
@@ -45,30 +45,27 @@ first_failure() {
     rm -rf "$scratch/tmp"
 }
 
-# check_one NAME PROGRAMS FILE: with FILE broken, one of the programs fails.
+# check_one NAME PROGRAMS FILE: prints the verdict: with FILE broken, one of the programs fails.
 check_one() {
-    local program seen='' what='NOT seen'
+    local program failed
     local -a programs
     IFS=, read -r -a programs <<<"$2"
-    if ! mutation_tree_build "$copy" dev "$jobs" "$log" "${programs[@]}"; then
+    mutation_tree_build "$copy" dev "$jobs" "$log" "${programs[@]}" || {
         cp "$log" "$log.$1" # the next one writes to the same log
-        printf '%s: %s does not compile; the log is %s\n' "$1" "$3" "$log.$1" >&2
-        return 1
-    fi
+        mutation_verdict unbuilt "the log is $log.$1"
+        return
+    }
     for program in "${programs[@]}"; do
-        seen=$(first_failure "$program")
-        [[ -z $seen ]] || break
+        failed=$(first_failure "$program")
+        # shellcheck disable=SC2016
+        [[ -z $failed ]] || {
+            mutation_verdict caught "$(printf '`%s`: %s' "$program" "${failed//_/ }")"
+            return
+        }
     done
-    # shellcheck disable=SC2016
-    [[ -z $seen ]] || what=$(printf '`%s`: %s' "$program" "${seen//_/ }")
-    # shellcheck disable=SC2016
-    printf '| %s | `%s` | %s |\n' "$1" "$3" "$what"
-    [[ -n $seen ]]
+    mutation_verdict survived
 }
 
 mutation_tree "$copy" dev "$log" || die "the log is $log"
 cd "$copy"
-printf '| broken | source | seen by |\n|---|---|---|\n'
 mutation_checks "$copy" tests/security/checks.def check_one "$@"
-printf '# %d were not seen\n' "$mutation_failed"
-((mutation_failed == 0))

@@ -168,7 +168,7 @@ tap 'every promise of docs/SECURITY.md names tests that exist' every_promise_has
 # edit_applies NAME TARGETS FILE EDIT
 edit_applies() {
     if ! { cp "$root/$3" "$scratch/edited" && mutation_edit_sed "$scratch/edited" "$4"; }; then
-        echo "$1: the edit does not apply to $3"
+        echo "$1: $(mutation_verdict stale "$3")"
         return 1
     fi
 }

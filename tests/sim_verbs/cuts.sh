@@ -35,15 +35,16 @@ model() {
 }
 
 # The first runs notice most cuts, all of these runs notice every cut.
-# is_red PLUGIN LINK LOG: the runs fail, but not because no connection works.
-is_red() {
-    ! model "$1" "$2" --seeds 512 >"$3" 2>&1 || {
-        echo 'nothing has noticed it'
-        return 1
-    }
-    if grep -q 'were not connected' "$3" || ! grep -q '^not ok 1 .* agree with the model' "$3"; then
+# by_model PLUGIN LINK LOG: prints the verdict of these runs. They must not fail because no
+# connection works.
+by_model() {
+    local status=0
+    model "$1" "$2" --seeds 512 >"$3" 2>&1 || status=$?
+    if grep -q 'were not connected' "$3"; then
         cat "$3"
-        return 1
+        mutation_verdict astray 'no connection works'
+    else
+        mutation_judge "$status" "$limit" "$3" '^not ok 1 .* agree with the model' 'the model'
     fi
 }
 
@@ -68,35 +69,30 @@ read_rules() {
     suite "$1" "$2" 6.8 latency=20us,late_read=100,late_read_time=1s,late_key=yes
 }
 
-# fails_at CASES RULES PLUGIN LINK LOG: one of those cases fails.
-fails_at() {
-    ! "$2" "$3" "$4" >"$5" 2>&1 || {
-        echo 'nothing has noticed it'
-        return 1
-    }
-    grep -qE "FAIL: .*($1)" "$5" || {
-        cat "$5"
-        return 1
-    }
+# by_suite CASES RULES PLUGIN LINK LOG: prints the verdict of the suite: one of those cases fails.
+by_suite() {
+    local status=0
+    "$2" "$3" "$4" >"$5" 2>&1 || status=$?
+    mutation_judge "$status" "$limit" "$5" "FAIL: .*($1)" 'the conformance suite'
 }
 
-end_is_red() {
-    fails_at 'received first|messages first|shutdown' end_rules "$@"
+by_end_rules() {
+    by_suite 'received first|messages first|shutdown' end_rules "$@"
 }
 
-read_is_red() {
-    fails_at 'cross with a revoke' read_rules "$@"
+by_read_rules() {
+    by_suite 'cross with a revoke' read_rules "$@"
 }
 
 # cut_one LINK FILE WHAT WITH
 cut_one() {
     rm -rf "$scratch/cut"
     mutation_build rdmux_verbs "$scratch/cut" "$scratch/cut/rdmux-verbs.so" "${@:2}" &&
-        "${RED_BY:-is_red}" "$scratch/cut/rdmux-verbs.so" "$1" "$scratch/log"
+        "${JUDGE:-by_model}" "$scratch/cut/rdmux-verbs.so" "$1" "$scratch/log"
 }
 
-# cut NAME LINK FILE WHAT WITH: WHAT is a perl regular expression, WITH plain text. RED_BY: the test
-# that must notice the cut, by default the model.
+# cut NAME LINK FILE WHAT WITH: WHAT is a perl regular expression, WITH plain text. JUDGE: the
+# function that prints the verdict, by default that of the model.
 cut() {
     local before=$tap_failed
     [[ $1 == *"$wanted"* ]] || return 0
@@ -181,13 +177,13 @@ cut 'the first use of a credit that is asked back' iwarp iwarp/iwarp_srq.c \
     'if \(!ep->credit.has_news\) \{' '{'
 
 # The end.
-RED_BY=end_is_red cut 'the drain of what the device gives back' iwarp verbs/verbs_endpoint.c \
+JUDGE=by_end_rules cut 'the drain of what the device gives back' iwarp verbs/verbs_endpoint.c \
     'if \(!is_drained\(ep\)\) \{\s+return RDMUX_IN_PROGRESS;\s+\}' '(void)is_drained;'
 
 cut 'the receives held back' roce verbs/verbs_completion.c \
     'if \(VERBS_UNLIKELY\(ep->held != NULL\)\)' 'if (0)'
 
-RED_BY=read_is_red cut 'the wait of a revoke for reads under way' iwarp iwarp/iwarp_provider.c \
+JUDGE=by_read_rules cut 'the wait of a revoke for reads under way' iwarp iwarp/iwarp_provider.c \
     'RDMUX_PROVIDER_READS_LINGER \|' ''
 
 # Atomics.
