@@ -7,7 +7,7 @@
  * has to be there, once. Without failover (--plain) the same faults end both
  * endpoints, by the rules of docs/SEMANTICS.md, 7 and 8.
  */
-#include "scene.h"
+#include "campaign_scene.h"
 
 #include <errno.h>
 #include <getopt.h>

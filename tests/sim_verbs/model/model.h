@@ -238,7 +238,7 @@ struct scene {
     uint8_t *memory; /* of all ends, reused from run to run */
 };
 
-/* --------------------------------------------------------------------------------- scene.c */
+/* --------------------------------------------------------------------------- model_scene.c */
 
 /* Draws the parameters of a run. */
 void shape_draw(struct shape *shape, const char *link, uint64_t seed);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Two hosts in one process: how the two sides connect and part. */
-#include "scene.h"
+#include "campaign_scene.h"
 
 #include <errno.h>
 #include <netinet/in.h>
