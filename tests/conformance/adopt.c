@@ -432,7 +432,7 @@ static void lost_target(struct side *side)
 }
 
 static const struct conformance_case cases[] = {
-    { "N.16", "a Unix socketpair can be adopted, and control and data share what there is",
+    { "N.16", "a Unix socketpair can be adopted, and control frames and data share it",
       NEEDS_SEND | NEEDS_WRITE, 0, CASE_ONE_HOST, unix_case, unix_case },
     { "N.16", "the roles on an adopted Unix socket may be the other way round",
       NEEDS_SEND | NEEDS_WRITE, 0, CASE_ONE_HOST, unix_swapped_case, unix_swapped_case },

@@ -661,18 +661,18 @@ static void descriptors_target(struct side *side)
 
 static const struct conformance_case cases[] = {
     { "13.6, 13.7",
-      "arm right after a post, without a poll, and sleep: each request is done, short or long, in "
-      "memory of every kind",
+      "a cq that is armed right after a post, without a poll, wakes when the request is done, "
+      "short or long, in memory of every kind",
       NEEDS_BASICS, 30, 0, arm_initiator, arm_target },
     { "13.10",
-      "requests of every kind that another thread posts are done while one sleeps on the armed cq",
+      "requests of every kind that a thread posts are done while another sleeps on the armed cq",
       NEEDS_BASICS, 30, 0, others_initiator, others_target },
     { "13.10, 2.2",
-      "a receive that another thread posts while one sleeps on the armed cq takes the message that "
+      "a receive that a thread posts while another sleeps on the armed cq takes the message that "
       "waits for it",
       NEEDS_SEND, 30, 0, fed_initiator, fed_target },
     { "13.10, 2.2, 2.14",
-      "a receive of an SRQ that another thread posts while one sleeps on the armed cq takes the "
+      "a receive of an SRQ that a thread posts while another sleeps on the armed cq takes the "
       "message that waits for it",
       NEEDS_SEND | NEEDS_SRQ, 30, 0, fed_initiator, srq_fed_target },
     { "13.8, 13.12",

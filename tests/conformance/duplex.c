@@ -136,11 +136,11 @@ static void beside_target(struct side *side)
 
 static const struct conformance_case cases[] = {
     { "1.5, 2.2, 13.1",
-      "both send queues are full and no receive is there; then receives come, and all arrives; so "
-      "do writes",
+      "when both send queues are full, messages arrive once receives are posted, and so do writes",
       NEEDS_BASICS, 30, 0, both, both },
     { "1.5, -1.5",
-      "while a message waits for its receive, the side that has none goes on with its own requests",
+      "while a message waits for its receive, the side without a receive completes its own "
+      "requests",
       NEEDS_BASICS, 20, 0, beside_initiator, beside_target },
 };
 

@@ -427,11 +427,10 @@ static const struct conformance_case cases[] = {
       "sizes one below, at and above every limit, at every alignment, inline where they fit",
       NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 30, 0, sizes_initiator, sizes_target },
     { "1.12, -1.12, 13.1, -13.1, 13.4, -13.4",
-      "queues of one entry each way work, and say AGAIN to a second", NEEDS_SEND, 0, 0,
+      "queues of one entry each way work, and a second post gives AGAIN", NEEDS_SEND, 0, 0,
       shortest_initiator, shortest_target },
     { "1.12, -1.12, 13.1, -13.1, 13.2",
-      "a queue of one to nine entries that is full says WRITABLE when a quarter is free, and not "
-      "before",
+      "a full queue of one to nine entries reports WRITABLE when a quarter is free, and not before",
       NEEDS_SEND, 0, 0, full_initiator, full_target },
     { "1.12, -1.12, 1.6, 13.1, 13.4, -13.4",
       "queues of 4,096 entries are filled to the last and no further", NEEDS_SEND, 20, 0, deep_case,

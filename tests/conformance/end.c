@@ -425,10 +425,11 @@ static void cycle_of(struct side *side)
 
 static const struct conformance_case cases[] = {
     { "9.1, 9.2, 9.4, 7.3, 7.1, 7.2, 7.4, 7.5, 7.8, 7.10",
-      "shutdown delivers all before it, then the peer gets DISCONNECTED with RDMUX_OK, and the "
-      "caller nothing",
+      "shutdown delivers all requests before it, then the peer gets DISCONNECTED with RDMUX_OK, "
+      "and the caller no event",
       NEEDS_SEND | NEEDS_WRITE, 0, 0, shutdown_initiator, shutdown_target },
-    { "9.1, 9.2, 9.4", "shutdown with timeout 0 does the same and ends with an event",
+    { "9.1, 9.2, 9.4",
+      "shutdown with timeout 0 delivers all requests before it and ends with an event",
       NEEDS_SEND | NEEDS_WRITE, 0, 0, shutdown_event_initiator, shutdown_target },
     { "9.3, 11.1, -9.3",
       "a shutdown that cannot finish gives TIMED_OUT in time, and the endpoint has ended",
@@ -440,8 +441,8 @@ static const struct conformance_case cases[] = {
       "may be unmapped",
       NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 20, 0, flight_initiator, flight_target },
     { "9.11, 7.2, 7.3, 7.4, -9.11",
-      "when a peer closes, what it placed before is received first, then receives are flushed, "
-      "then the end",
+      "when a peer closes, messages that it placed before are received first, then receives are "
+      "flushed, then the endpoint ends",
       NEEDS_PLACED | NEEDS_SEND, 0, 0, abrupt_initiator, abrupt_target },
     { "9.9, -9.9",
       "between close and the next poll the handle gives its user pointer, and every other call is "

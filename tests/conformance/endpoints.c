@@ -146,9 +146,9 @@ static void turns_target(struct side *side)
 
 static const struct conformance_case cases[] = {
     { "1.5, 7.11, 9.6",
-      "endpoints of a cq come and go in any order, and those that are there are heard", NEEDS_SEND,
-      60, 0, churn, churn },
-    { "1.5", "a message by one endpoint is heard while another one is written to without a pause",
+      "endpoints of a cq come and go in any order, and the messages of those that are open arrive",
+      NEEDS_SEND, 60, 0, churn, churn },
+    { "1.5", "a message of one endpoint arrives while the peer writes to another without a pause",
       NEEDS_SEND | NEEDS_WRITE, 60, 0, turns_initiator, turns_target },
 };
 

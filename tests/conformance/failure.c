@@ -783,8 +783,8 @@ static const struct conformance_case cases[] = {
       "a control channel that is cut is dialled again with failover, and the end without it",
       NEEDS_SEND | NEEDS_WRITE, 0, 0, cut_case, cut_case },
     { "7.1, 7.2, 7.3, 7.4, 7.5, 7.8, 8.4, -7.1, -7.2, -7.3, -7.4, -7.5, -7.8, -8.4, -1.2, -1.16",
-      "a peer is killed: every request completes once, messages first, the end last, and posts say "
-      "why",
+      "a peer is killed: every request completes once, messages first, the end last, and posts "
+      "return the cause",
       NEEDS_PLACED | NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 0, 0, killed_initiator, killed_target },
     { "8.4, 7.2, 7.10, -7.10, -8.4",
       "a peer is killed while this side sleeps in rdmux_cq_wait: it wakes at once",
@@ -792,7 +792,7 @@ static const struct conformance_case cases[] = {
     { "8.4, 13.8",
       "a peer is killed while this side sleeps on the armed descriptor: it wakes at once", 0, 0, 0,
       killed_armed_initiator, killed_idle_target },
-    { "7.11, -7.11", "one peer dies, and the endpoints to others live on", 0, 0, 0,
+    { "7.11, -7.11", "when one peer dies, the endpoints to others live on", 0, 0, 0,
       others_initiator, others_target },
     { "8.1, 8.3, -8.1, -8.3", "a stopped peer of an idle endpoint is gone after the liveness time",
       NEEDS_SEND | NEEDS_WRITE, 20, 0, stopped_initiator, stopped_target },
@@ -806,8 +806,8 @@ static const struct conformance_case cases[] = {
       "PEER_GONE",
       NEEDS_SEND, 0, 0, hasty_initiator, hasty_target },
     { "9.4, 9.11, 7.2",
-      "the peer closes at any moment of a shutdown: it returns OK and no event comes, or PEER_GONE "
-      "and the event",
+      "the peer closes at any moment of a shutdown: shutdown returns OK and no event comes, or "
+      "PEER_GONE and the event comes",
       NEEDS_SEND, 0, 0, deserted_initiator, deserting_target },
 };
 

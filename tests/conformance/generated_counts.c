@@ -763,7 +763,8 @@ static void wrap_target(struct side *side)
 
 static const struct conformance_case cases[] = {
     { "1.12, 1.1, 1.2, 1.6, 1.8, 1.10, 2.1, 2.8, 13.1",
-      "more than 65,536 messages both ways at once, up to 65,536 receives posted at once",
+      "more than 65,536 messages arrive both ways at once, with up to 65,536 receives posted at "
+      "once",
       NEEDS_IMM, 120, CASE_LONG, crowd_case, crowd_case },
     { "1.1, 1.2, 1.8, 1.10, 2.6, 2.11, 3.3, 3.4",
       "more than 65,536 writes, reads and atomics, most of them unsignaled, are each done once",
@@ -777,11 +778,10 @@ static const struct conformance_case cases[] = {
       "255 to 1,025 requests of a kind that MORE holds back until the last complete once each",
       NEEDS_BASICS, 30, 0, held_initiator, held_target },
     { "2.1, 2.2, 2.8, 1.4",
-      "messages of all lengths that fill what there is between two sides, again and again, arrive "
-      "whole",
-      NEEDS_IMM, 60, 0, brim, brim },
+      "messages of all lengths that fill the path again and again arrive whole", NEEDS_IMM, 60, 0,
+      brim, brim },
     { "2.1, 2.7, 2.8, 1.16",
-      "messages of all lengths, and notices, around the 65,536th come to receives in a region",
+      "messages of all lengths, and notices, arrive in receives in a region, around the 65,536th",
       NEEDS_IMM | NEEDS_WRITE, 60, CASE_LONG, wrap_initiator, wrap_target },
 };
 

@@ -426,7 +426,8 @@ static const struct conformance_case cases[] = {
     ROWS_CASE(RULES_FLUSH, "flushes in every combination of two choices", NEEDS_PLACED, flush),
     ROWS_CASE(RULES_FLUSH, "flushes that name a region, in every combination of two choices",
               NEEDS_PLACED, flush_region),
-    { RULES_CLOSED, "requests of every kind between processes that may not look into each other",
+    { RULES_CLOSED,
+      "requests of every kind work between processes that may not access each other's memory",
       NEEDS_BASICS, TIMEOUT_S, CASE_ROWS, run_closed, run_closed },
 };
 

@@ -421,8 +421,8 @@ static const struct conformance_case cases[] = {
     { "N.20, 3.5, 7.3", "what was placed before the connector closed is received after accept",
       NEEDS_SEND | NEEDS_SRQ | NEEDS_PLACED, 0, 0, placed_initiator, placed_target },
     { "7.3, 7.4, 9.11",
-      "200 messages that came before the peer closed come before its end, though nobody looked "
-      "meanwhile",
+      "200 messages that came before the peer closed come before its end, though this side made no "
+      "call meanwhile",
       NEEDS_SEND, 0, 0, burst_initiator, burst_target },
     { "7.3, 7.4, 9.11",
       "64 messages that came before the peer closed come before its end, though sends to it are "

@@ -414,16 +414,16 @@ static void ages(struct side *side)
 
 static const struct conformance_case cases[] = {
     { "14.3, N.14, -14.3, -N.14",
-      "silent, half-dead and lying strangers on the port delay nobody, and liars are sent away", 0,
+      "silent, stalled and invalid handshakes delay no other, and an invalid one is rejected", 0,
       20, 0, strangers_initiator, strangers_target },
-    { "14.3", "a stranger that does not introduce itself is sent away in time", 0, 0, 0,
-      silent_initiator, silent_target },
+    { "14.3", "a socket that sends no HELLO is closed in time", 0, 0, 0, silent_initiator,
+      silent_target },
     { "14.3, 14.1, -14.1, -14.3, -12.4",
-      "connecting to a listener that speaks something else ends with PROTOCOL or VERSION", 0, 0, 0,
+      "connecting to a listener of another protocol ends with PROTOCOL or VERSION", 0, 0, 0,
       wrong_listener, alone },
     { "14.3, N.13, -14.3, -14.1, -N.14",
-      "who lies to a listener, in each of these ways, is sent away, and the honest one is accepted",
-      0, 20, 0, liars_initiator, liars_target },
+      "a listener rejects each invalid handshake, and accepts the valid one", 0, 20, 0,
+      liars_initiator, liars_target },
     { "14.2, 6.5, -14.2",
       "a peer restarted at the same address is a new peer: old endpoints are dead and old tokens "
       "denied",

@@ -523,9 +523,7 @@ static void crowd_target(struct side *side)
 
 static const struct conformance_case cases[] = {
     { "2.1, 2.2, 1.4",
-      "receives posted at once, 255 to 1,023 of them, with a send behind them or not: as many "
-      "messages "
-      "come",
+      "255 to 1,023 receives posted at once, with a send behind them or not, take as many messages",
       NEEDS_SEND, 20, 0, credits_initiator, credits_target },
     { "2.1, 2.2, 2.15, 1.10",
       "more than 65,536 messages come in order, each in its own receive, and wait for it",
@@ -534,12 +532,13 @@ static const struct conformance_case cases[] = {
       "after more than 65,536 requests a message that is too long fails as the first would",
       NEEDS_SEND | NEEDS_WRITE | NEEDS_PLACED, 60, 0, refused_late_initiator, refused_late_target },
     { "12.5, 6.1, 2.6, 3.3, -6.1",
-      "offsets beyond 4 GiB are met exactly in memory of every kind, and nothing else is touched",
+      "accesses at offsets beyond 4 GiB reach exactly their bytes, in memory of every kind",
       NEEDS_WRITE | NEEDS_READ, 60, 0, far_initiator, far_target },
     { "4.1, 4.2, 1.2",
       "a fenced write shows in none of up to 24 reads before it, in memory of every kind",
       NEEDS_FENCE | NEEDS_READ | NEEDS_WRITE, 20, 0, fenced_initiator, fenced_target },
-    { "1.5, 13.11", "each of 20 endpoints of a cq that is polled is heard, seldom or often",
+    { "1.5, 13.11",
+      "messages of each of a cq's 20 endpoints arrive, whether the cq is polled seldom or often",
       NEEDS_SEND, 20, 0, crowd_initiator, crowd_target },
 };
 

@@ -194,13 +194,14 @@ static void exceeded_target(struct side *side)
 
 static const struct conformance_case cases[] = {
     { "1.13, 2.1, 5.2",
-      "lists of receives with empty pieces, in regions of every kind where a peer may write",
+      "receives with lists and empty pieces work in regions of every kind that a peer may write to",
       NEEDS_SEND, 20, 0, listed_initiator, listed_target },
     { "1.13, 2.3",
-      "lists of as many pieces as may be are sent, written and received whole, and free on return",
+      "lists of the maximum length are sent, written and received whole, and are free on return",
       NEEDS_SEND | NEEDS_WRITE, 0, 0, longest_initiator, longest_target },
     { "5.1, 5.2, -5.1, -5.2",
-      "a message too long for its receive in a region of any kind changes nothing behind it",
+      "a message too long for its receive in a region of any kind changes no byte behind the "
+      "receive",
       NEEDS_SEND, 20, 0, exceeded_initiator, exceeded_target },
 };
 

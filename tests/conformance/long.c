@@ -138,11 +138,11 @@ static void crossing_reads(struct side *side)
 
 static const struct conformance_case cases[] = {
     { "1.1, 1.5, 3.3",
-      "two sides that read more of each other than a path holds, both at once, have it all",
+      "two sides that read more of each other than a path holds, both at once, get all bytes",
       NEEDS_READ, 30, 0, crossing_reads, crossing_reads },
     { "1.1, 2.3, 12.5",
-      "a write and a read beyond the path's longest message are whole, complete once, and hold "
-      "those behind them",
+      "a write and a read beyond the path's longest message are whole, complete once, and delay "
+      "the requests behind them",
       NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 60, 0, long_initiator, long_target },
 };
 

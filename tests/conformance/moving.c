@@ -357,12 +357,13 @@ static void limit_target(struct side *side)
 
 static const struct conformance_case cases[] = {
     { "F.1, F.2, F.3, F.4, F.6, F.7, F.9, -F.2, -F.3, -F.4",
-      "messages come once and writes end right, however often the path is broken",
+      "messages arrive once and writes end with the right bytes, however often the path breaks",
       NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 60, 0, moved_initiator, moved_target },
-    { "F.5, -F.5", "atomics are carried out once or of unknown outcome when the path is broken",
+    { "F.5, -F.5", "when the path breaks, atomics are executed once or have an unknown outcome",
       NEEDS_ATOMICS | NEEDS_READ, 60, 0, doubt_initiator, doubt_target },
-    { "F.8, -F.8", "a path that breaks again and again is the end once the attempts are used up", 0,
-      60, 0, limit_initiator, limit_target },
+    { "F.8, -F.8",
+      "a path that breaks again and again ends the endpoint once the attempts are used up", 0, 60,
+      0, limit_initiator, limit_target },
 };
 
 const struct suite moving_suite = { "moving", cases, COUNT_OF(cases) };

@@ -650,7 +650,7 @@ static const struct conformance_case cases[] = {
       NEEDS_PLACED | NEEDS_SEND | NEEDS_WRITE, 0, 0, flush_initiator, flush_target },
     { "3.5", "a send with PLACED completes when its bytes are in the receive, before the peer polls",
       NEEDS_PLACED | NEEDS_SEND, 0, 0, placed_send_initiator, placed_send_target },
-    { "3.4, 2.10", "what was placed through one endpoint is found through another",
+    { "3.4, 2.10", "bytes that were placed through one endpoint are found through another",
       NEEDS_PLACED | NEEDS_WRITE | NEEDS_READ, 0, 0, second_initiator, second_target },
     { "3.1", "after its completion the buffer of a send or write may be overwritten",
       NEEDS_PLACED | NEEDS_SEND | NEEDS_WRITE, 0, 0, reuse_initiator, reuse_target },

@@ -171,7 +171,8 @@ static void behind_target(struct side *side)
 
 static const struct conformance_case cases[] = {
     { "4.1, 4.2, 1.11, 1.14",
-      "each fence of a batch waits for what is before it, and INLINE bytes do not",
+      "each fence of a batch waits for the requests before it, and INLINE bytes are free on return "
+      "all the same",
       NEEDS_FENCE | NEEDS_ATOMICS | NEEDS_SEND | NEEDS_READ, 20, 0, fences_initiator,
       fences_target },
     { "2.6, 1.4",

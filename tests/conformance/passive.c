@@ -271,7 +271,8 @@ static const struct conformance_case cases[] = {
       "counts",
       NEEDS_WRITE | NEEDS_SETTLED, 20, CASE_LONG, idle_initiator, idle_target },
     { "10.4, 10.5",
-      "without service threads rdmux_fabric_progress does their work, and the peer is told",
+      "without service threads rdmux_fabric_progress does their work, and the info of the peer's "
+      "endpoint reports their absence",
       NEEDS_WRITE | NEEDS_READ, 20, 0, manual_initiator, manual_target },
     { "10.4, 10.5", "one side may progress by hand while the other has a service thread", 0, 0, 0,
       half_manual_initiator, half_manual_target },

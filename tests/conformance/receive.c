@@ -769,8 +769,7 @@ static const struct conformance_case cases[] = {
       NEEDS_SEND | NEEDS_WRITE | NEEDS_READ | NEEDS_SETTLED, 0, 0, blocked_initiator,
       blocked_target },
     { "1.5",
-      "a program that takes completions no faster than it makes them hears of its messages all the "
-      "same",
+      "messages arrive although the program posts a request for each completion that it takes",
       NEEDS_SEND | NEEDS_WRITE, 0, 0, busy_initiator, busy_target },
     { "13.4, 1.12, -13.4",
       "a full receive queue gives AGAIN and no event; an entry taken is room for one receive",
@@ -797,8 +796,8 @@ static const struct conformance_case cases[] = {
       "LENGTH",
       NEEDS_SEND, 0, 0, limits_initiator, limits_target },
     { "2.14, 2.1, 15.1",
-      "two endpoints share an SRQ: each message is told of its endpoint and in that endpoint's "
-      "order",
+      "two endpoints share an SRQ: each entry names its endpoint, and messages come in that "
+      "endpoint's order",
       NEEDS_SRQ | NEEDS_SEND, 0, 0, srq_initiator, srq_target },
     { "13.4, 2.14, -2.14, -13.4",
       "a full SRQ gives AGAIN and no event; receives left in it are dropped without completion",
@@ -806,8 +805,8 @@ static const struct conformance_case cases[] = {
     { "7.9, -7.9", "an endpoint that ends leaves the receives of its SRQ to the others",
       NEEDS_SRQ | NEEDS_SEND, 0, 0, srq_survives_initiator, srq_survives_target },
     { "7.9, 2.14, -7.9",
-      "a receive of an SRQ whose message was not taken when its endpoint was closed has all of its "
-      "room for the others",
+      "a receive of an SRQ whose endpoint was closed before its message was taken has its whole "
+      "room for other endpoints",
       NEEDS_SRQ | NEEDS_SEND, 0, 0, srq_untaken_initiator, srq_untaken_target },
 };
 

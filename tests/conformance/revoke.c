@@ -644,9 +644,8 @@ static const struct conformance_case cases[] = {
       "again",
       NEEDS_PLACED | NEEDS_WRITE, 0, 0, stopped_initiator, stopped_target },
     { "6.8, 6.10, 6.9, 6.6, 7.2, -6.8, -6.10, -6.6",
-      "of requests that are held back until after a revoke none is said to be done that was not, "
-      "and "
-      "nothing changes",
+      "requests that are held back until after a revoke change nothing, and none that was not done "
+      "completes with success",
       NEEDS_BASICS, 30, 0, crossed_initiator, crossed_target },
 };
 

@@ -407,15 +407,15 @@ static void turns_target(struct side *side)
 static const struct conformance_case cases[] = {
     { "1.1, 1.6, 15.13",
       "6,000 small writes, with other calls between, complete once each, in posting order, with "
-      "all "
-      "they were given",
+      "the context and length of each",
       NEEDS_PLACED | NEEDS_FENCE | NEEDS_WRITE | NEEDS_READ, 30, 0, stream_initiator,
       stream_target },
-    { "1.3, 6.1, 6.3, 15.11", "what is wrong is refused between small writes as at any time",
+    { "1.3, 6.1, 6.3, 15.11", "wrong requests are refused between small writes as at any time",
       NEEDS_WRITE, 0, 0, refusal_initiator, target },
     { "1.12, 13.1", "small writes beyond the depth give AGAIN, and then one WRITABLE", NEEDS_WRITE,
       0, 0, full_initiator, target },
-    { "9.6, 9.7", "closing with small writes under way leaves nothing to those that come after",
+    { "9.6, 9.7",
+      "an endpoint closed with small writes under way leaves no entry to later endpoints",
       NEEDS_WRITE, 30, 0, close_initiator, close_target },
     { "7.1, 7.2, 7.8", "when the peer ends amid small writes, each completes once, successes first",
       NEEDS_WRITE, 0, 0, end_initiator, end_target },

@@ -126,7 +126,7 @@ static const struct conformance_case cases[] = {
       "with four data sockets requests of many parts, from lists, are whole both ways",
       NEEDS_BASICS, 30, 0, parts_initiator, parts_target },
     { "2.15, 2.1",
-      "with sixteen data sockets messages just long enough to be spread, and short ones, arrive "
+      "with sixteen data sockets messages just long enough to be striped, and short ones, arrive "
       "whole",
       NEEDS_SEND, 30, 0, burst_initiator, burst_target },
 };

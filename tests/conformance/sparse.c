@@ -236,10 +236,10 @@ static void armed_target(struct side *side)
 
 static const struct conformance_case cases[] = {
     { "1.2, 1.10, 3.1, 1.14, 2.3, 13.2",
-      "a thousand unsignaled writes from one reused word pass a queue of 8 and are all there",
+      "a thousand unsignaled writes from one reused word pass a queue of 8 and all arrive",
       NEEDS_SEND | NEEDS_WRITE, 0, 0, crowd_initiator, crowd_target },
     { "6.7, -6.7, 15.2, -15.2, 6.6, -6.6",
-      "what was revoked or deregistered is DENIED, and the region beside it is not",
+      "a revoked or deregistered region is DENIED, and the region beside it is not",
       NEEDS_WRITE | NEEDS_READ, 0, 0, over_initiator, over_target },
     { "4.3", "without a fence a read finds old bytes or those of the write behind it",
       NEEDS_WRITE | NEEDS_READ, 0, 0, unfenced_initiator, region_target },
@@ -247,8 +247,9 @@ static const struct conformance_case cases[] = {
       NEEDS_ATOMICS | NEEDS_WRITE | NEEDS_READ, 0, 0, mixed_initiator, region_target },
     { "3.6", "PLACED on a read is legal and changes nothing",
       NEEDS_PLACED | NEEDS_WRITE | NEEDS_READ, 0, 0, placed_read_initiator, region_target },
-    { "13.6, 13.7, -13.7, 13.8", "armed, asleep, woken, polled: each entry comes once", NEEDS_SEND,
-      0, 0, armed_initiator, armed_target },
+    { "13.6, 13.7, -13.7, 13.8",
+      "each entry comes once to a program that arms, sleeps, wakes and polls", NEEDS_SEND, 0, 0,
+      armed_initiator, armed_target },
 };
 
 const struct suite sparse_suite = { "sparse", cases, COUNT_OF(cases) };

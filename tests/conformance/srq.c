@@ -308,13 +308,13 @@ static void open_target(struct side *side)
 
 static const struct conformance_case cases[] = {
     { "2.14, 1.5, 7.9, -7.9",
-      "receives of an SRQ that an endpoint was lent and does not use are there for the others, and "
-      "when it ends",
+      "receives of an SRQ that an endpoint was lent and does not use go to the others, also after "
+      "its end",
       NEEDS_SRQ | NEEDS_SEND, 30, 0, loan_initiator, loan_target },
     { "2.14, 2.1, 1.5",
       "six endpoints that send at once share five receives of an SRQ, and all messages come",
       NEEDS_SRQ | NEEDS_SEND, 60, 0, rush_initiator, rush_target },
-    { "2.14, 2.1", "three endpoints share receives of an SRQ that lie where a peer may write",
+    { "2.14, 2.1", "three endpoints share receives of an SRQ in a region that a peer may write to",
       NEEDS_SRQ | NEEDS_SEND, 20, 0, open_initiator, open_target },
 };
 

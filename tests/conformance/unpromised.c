@@ -475,7 +475,8 @@ static void early_target(struct side *side)
 static const struct conformance_case cases[] = {
     { "1.7", "a reply and the completion of what it answers come in either order, once each",
       NEEDS_SEND, 0, 0, either_initiator, either_target },
-    { "2.9", "a target that watches its memory finds all at the notice, whatever it saw before",
+    { "2.9",
+      "a target that watches its memory finds all bytes at the notice, whatever it saw before",
       NEEDS_SEND | NEEDS_WRITE, 0, 0, watched_initiator, watching_target },
     { "3.2, -3.2, -1.1, -3.5",
       "sends to a peer without a receive may complete before it dies, those with PLACED never do",
@@ -483,16 +484,16 @@ static const struct conformance_case cases[] = {
     { "4.4", "a fenced request waits for no other endpoint, and for no write",
       NEEDS_FENCE | NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 0, 0, elsewhere_initiator,
       elsewhere_target },
-    { "7.6, -7.6, -1.1", "after a peer died in the midst of it nobody touches the buffers",
+    { "7.6, -7.6, -1.1", "after a peer died amid requests, no buffer of a completed request changes",
       NEEDS_SEND | NEEDS_READ, 0, 0, released_initiator, flooding_target },
     { "7.7, -7.7, -9.11",
-      "a write that failed as the peer left was done or not; those placed are, those not posted "
-      "are not",
+      "a write that failed as the peer left may have been done; a placed write was done, and an "
+      "unposted one was not",
       NEEDS_WRITE, 0, 0, doubtful_initiator, leaving_target },
-    { "13.5", "what other calls do meanwhile, entries come from poll alone, each once", NEEDS_SEND,
-      0, 0, called_initiator, called_target },
+    { "13.5", "entries come from poll alone, each once, whatever other calls do meanwhile",
+      NEEDS_SEND, 0, 0, called_initiator, called_target },
     { "15.3, -15.3",
-      "a region that ends under its reads spoils no other memory and no other endpoint",
+      "a region that ends amid reads of it spoils no other memory and no other endpoint",
       NEEDS_SEND | NEEDS_READ, 0, 0, early_initiator, early_target },
 };
 

@@ -489,7 +489,7 @@ static const struct conformance_case cases[] = {
     { "13.12", "1,000 rounds of ping-pong by rdmux_cq_wait wake each time", NEEDS_SEND, 30, 0,
       ping_pong_wait, ping_pong_wait },
     { "13.7, 13.8, -13.7",
-      "arm says AGAIN if something is there, else the descriptor becomes readable and stays so "
+      "arm gives AGAIN if an entry is pending, else the descriptor becomes readable and stays so "
       "until the next poll",
       NEEDS_PLACED | NEEDS_SEND, 0, 0, arm_initiator, arm_target },
     { "13.10, 13.9",
