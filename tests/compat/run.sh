@@ -62,9 +62,9 @@ in_case() {
     "$@"
 }
 
-# become PATH COMMAND...: with a simulated adapter if the path needs one. Replaces the shell, so
+# exec_over PATH COMMAND...: with a simulated adapter if the path needs one. Replaces the shell, so
 # that $! in the background is the command's process.
-become() {
+exec_over() {
     exec 8>&- # the lock of build_mark
     case $1 in
     ib | roce | iwarp) exec env LD_PRELOAD="$new/lib/libsimverbs.so" SIM_VERBS="link=$1" "${@:2}" ;;
@@ -73,14 +73,14 @@ become() {
 }
 
 over() {
-    (become "$@")
+    (exec_over "$@")
 }
 
 # start_server TREE PATH OPTION...: sets server and address.
 start_server() {
     local log=$scratch/server deadline=$((SECONDS + limit))
     rm -f "$log"
-    become "$2" "$1/bin/rdmux" serve 127.0.0.1:0 "${@:3}" >"$log" 2>"$log.err" </dev/null &
+    exec_over "$2" "$1/bin/rdmux" serve 127.0.0.1:0 "${@:3}" >"$log" 2>"$log.err" </dev/null &
     server=$!
     started+=("$server")
     until [[ -s $log ]] && read -r _ _ address <"$log"; do

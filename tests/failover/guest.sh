@@ -34,7 +34,7 @@ if [[ $GUEST == a ]]; then
     "$pair" serve "$control:0" "${options[@]}" >/tmp/out 2>&1 &
     started=$!
     until_true grep -q '^listening on ' /tmp/out
-    tell address "$(sed -n 's/^listening on //p' /tmp/out | sed 's/^0\.0\.0\.0:/two-wires:/')"
+    notify address "$(sed -n 's/^listening on //p' /tmp/out | sed 's/^0\.0\.0\.0:/two-wires:/')"
     status=0
     wait "$started" || status=$?
     cat /tmp/out

@@ -77,8 +77,8 @@ over() {
     esac
 }
 
-# told COMMAND...: the command's last line is a figure.
-told() {
+# keep_figure COMMAND...: runs the command, whose last line is a figure.
+keep_figure() {
     local output status=0
     output=$("$@" 2>&1) || status=$?
     if ((status != 0)); then
@@ -90,11 +90,11 @@ told() {
 
 # notices PROVIDER FAULT STATE [OPTION...]
 notices() {
-    told over "$1" "$peers" notice --paths "$1" --fault "$2" --state "$3" --rounds "$rounds" "${@:4}"
+    keep_figure over "$1" "$peers" notice --paths "$1" --fault "$2" --state "$3" --rounds "$rounds" "${@:4}"
 }
 
 notices_alone() {
-    told over "$1" alone "$peers" notice --paths "$1" --fault "$2" --state "$3" --rounds "$rounds" \
+    keep_figure over "$1" alone "$peers" notice --paths "$1" --fault "$2" --state "$3" --rounds "$rounds" \
         --swallow "$swallow" --mend "$mend" "${@:4}"
 }
 
@@ -112,16 +112,16 @@ of_provider() {
     for state in idle busy; do
         tap "a stopped peer is noticed in time $on, $state" notices "$1" stop "$state"
         tap "a killed peer is noticed at once $on, $state" notices "$1" kill "$state"
-        tap "a peer without service thread that calls no more is noticed in time $on, $state" \
+        tap "a peer without service thread that makes no more calls is noticed in time $on, $state" \
             notices "$1" deaf "$state" --manual peer
         case_alone "silence of the network is noticed in time $on, $state" "$1" swallow "$state"
     done
-    tap "a stopped peer is noticed in time by who has no service thread $on" \
+    tap "a stopped peer is noticed in time by a peer without service thread $on" \
         notices "$1" stop busy --manual us
     # Heartbeats so far apart that the peer's host answers one before the silence is long enough.
     case_alone "a connection that the peer's host has forgotten is noticed $on" "$1" half-open idle \
         --liveness 2000
-    tap "a peer that takes nothing costs no memory $on" told over "$1" "$peers" flood --paths "$1"
+    tap "a peer that takes nothing costs no memory $on" keep_figure over "$1" "$peers" flood --paths "$1"
 }
 
 choose_network

@@ -18,9 +18,9 @@ are missing they are not built, and that is a skip.
   suite:OPTIONS   the conformance suite, shortened, over an adapter of these options; RDMUX_PATIENCE is
                   its --patience
   threads:OPTIONS the cases of it in which threads meet, for the thread sanitizer
-  rules           the cases of single rules, over adapters that are at odds with them
-  trial           what rdmux info says of an adapter that does not do all that it says
-  ends            what a wrong local key is to each device, and other ends
+  rules           the cases of single rules, over adapters that make them hard to keep
+  trial           the report of rdmux info about an adapter that lacks what it claims
+  ends            the end that a wrong local key causes on each device, and other ends
   model           random requests against a model
   faults          the same with a fault in the middle
 END_OF_USAGE
@@ -91,8 +91,8 @@ run_threads() {
         --patience "${RDMUX_PATIENCE:-4}" --seed 1 --provider "${1%%,*}" || status=1
 }
 
-# tells NUMBER NAME OPTIONS PATTERN: rdmux info reports the pattern for the adapter's path.
-tells() {
+# reports NUMBER NAME OPTIONS PATTERN: rdmux info reports the pattern for the adapter's path.
+reports() {
     local line
     line=$(over "$3" "$RDMUX_BUILD/bin/rdmux" info --json |
         grep -oE '\{"provider":"(ib|roce)","device":"sim[^}]*') || line='no path'
@@ -128,14 +128,14 @@ run_trial() {
     local emulated='"emulated":\["fetch_add","compare_swap"\]'
     local usable='"reason":"USABLE".*'
     echo '1..5'
-    tells 1 'good atomics are native' roce,atomics=glob "$native"
-    tells 2 'atomics with results in the other byte order are emulated' roce,atomics=glob,swapped=yes \
+    reports 1 'good atomics are native' roce,atomics=glob "$native"
+    reports 2 'atomics with results in the other byte order are emulated' roce,atomics=glob,swapped=yes \
         "without its atomics: their results come in the other byte order\".*$emulated"
-    tells 3 'inline sends that lose bytes are named' ib,inline_right=no \
+    reports 3 'inline sends that lose bytes are named' ib,inline_right=no \
         "${usable}without its inline sends: other bytes arrive than were sent"
-    tells 4 'a path without immediate numbers is not usable' ib,immediate=wrong \
+    reports 4 'a path without immediate numbers is not usable' ib,immediate=wrong \
         '"CAPABILITY_MISSING","text":"[^"]* no writes with immediate data that work'
-    tells 5 'an adapter that does not hear itself is believed' roce,atomics=glob,loopback=no \
+    reports 5 'an adapter that does not hear itself is believed' roce,atomics=glob,loopback=no \
         "$usable$native"
 }
 

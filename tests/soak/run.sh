@@ -49,8 +49,8 @@ run_soak() {
     esac
 }
 
-# tell_case PASSED NAME: prints the program's output if it failed.
-tell_case() {
+# print_case PASSED NAME: prints the program's output if it failed.
+print_case() {
     number=$((number + 1))
     if [[ $1 == yes ]]; then
         echo "ok $number - $2"
@@ -73,7 +73,7 @@ for provider in "${providers[@]}"; do
     if run_soak "$provider" "$each" "$seed" >"$scratch/out" 2>&1; then
         good=yes
     fi
-    tell_case "$good" "$provider: what was asked for was done once, and nothing grew, for $each s, seed $seed"
+    print_case "$good" "$provider: each operation was done once, and no resource grew, for $each s, seed $seed"
     grep '^# figures: ' "$scratch/out" || true
 done
 
@@ -92,7 +92,7 @@ for flaw in memory table mapping descriptor thread byte entry; do
     if run_soak tcp 3 1 "$flaw" >"$scratch/out" 2>&1 || ! grep -q "${finds[$flaw]}" "$scratch/out"; then
         good=no
     fi
-    tell_case "$good" "a flaw that is put in is found: $flaw"
+    print_case "$good" "a planted flaw is found: $flaw"
 done
 echo "1..$number"
 exit "$status"

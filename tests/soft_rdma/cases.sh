@@ -43,19 +43,19 @@ computes_for_ever() {
 sleeps_for_ever() {
     echo 'before the sleep'
     sleep 1000000 &
-    tell started
+    notify started
     wait
 }
 
 forks_for_ever() {
-    tell started
+    notify started
     while :; do
         /bin/true
     done
 }
 
 sleeps_a_moment() {
-    tell started
+    notify started
     sleep 0.5
 }
 
@@ -66,7 +66,7 @@ panics_under_the_other_a() {
 }
 
 panics_under_the_other_b() {
-    tell ready
+    notify ready
     await never
 }
 
@@ -173,7 +173,7 @@ rping_across_a() {
     local family
     for family in '' 6; do
         rping_server "$(of "$1" ADDRESS$family)" 20
-        tell "a listens$family"
+        notify "a listens$family"
         end_well
         await "b listens$family"
         rping_client "$(of "$1" PEER$family)" 20
@@ -186,7 +186,7 @@ rping_across_b() {
         await "a listens$family"
         rping_client "$(of "$1" PEER$family)" 20
         rping_server "$(of "$1" ADDRESS$family)" 20
-        tell "b listens$family"
+        notify "b listens$family"
         end_well
     done
 }
@@ -231,7 +231,7 @@ rdmux_is_served_by_rping() {
 
 rdmux_and_rping_a() {
     plays rping-server "$(of "$1" ADDRESS)" 7174
-    tell 'a listens'
+    notify 'a listens'
     end_well
     await 'b listens'
     as_client rping-client "$(of "$1" PEER)" 7174
@@ -241,7 +241,7 @@ rdmux_and_rping_b() {
     await 'a listens'
     rping_client "$(of "$1" PEER)" 20
     rping_server "$(of "$1" ADDRESS)" 20
-    tell 'b listens'
+    notify 'b listens'
     end_well
 }
 
@@ -314,10 +314,10 @@ loss_is_made_good_a() {
     netdev=$(of "$adapter" NETDEV)
     rping_server "$(of "$adapter" ADDRESS)" $lossy_rounds $lossy_size
     lose_packets "$netdev" $loss
-    tell 'a listens'
+    notify 'a listens'
     end_well
-    tell 'lost at a' "$(dropped "$netdev")"
-    tell 'repeats of a' "$(repeats "$adapter")"
+    notify 'lost at a' "$(dropped "$netdev")"
+    notify 'repeats of a' "$(repeats "$adapter")"
 }
 
 # About 500 packets go each way.
@@ -361,7 +361,7 @@ traffic_class_is_on_the_wire_a() {
     for class in 0 "$marked_class"; do
         in_background marked_latency_test "$class"
         until_true tcp_listens 18515
-        tell "a listens $class"
+        notify "a listens $class"
         end_well
         if ((class == 0)); then
             (($(packets_of_class "$RXE_NETDEV") == 0)) || fail 'a got marks that nobody made'
@@ -407,7 +407,7 @@ rdmux_conformance_between_hosts_a() {
     started=$!
     until_true test -s /tmp/serve
     read -r _ _ address </tmp/serve
-    tell 'a serves' "$address"
+    notify 'a serves' "$address"
     await 'b is done'
     kill -TERM "$started"
     end_well
@@ -417,7 +417,7 @@ rdmux_conformance_between_hosts_b() {
     local status=0
     "$rdmux" conformance --format tap --seed 1 --patience 8 --wait sleep --peer "$(await 'a serves')" --provider "$@" ||
         status=$?
-    tell 'b is done'
+    notify 'b is done'
     return "$status"
 }
 
@@ -465,9 +465,9 @@ rdmux_between_hosts_a() {
     started=$!
     until_true test -s /tmp/serve
     read -r _ _ address </tmp/serve
-    tell 'a serves' "$address"
+    notify 'a serves' "$address"
     await 'b has copied'
-    tell 'sum at a' "$(sha256sum </tmp/received/file)"
+    notify 'sum at a' "$(sha256sum </tmp/received/file)"
     await 'b is done'
     kill -TERM "$started"
     end_well
@@ -483,7 +483,7 @@ rdmux_between_hosts_b() {
     "$rdmux" copy /tmp/file "$address" --paths "$provider" --json >/tmp/copy
     jq -e --arg provider "$provider" '.path.provider == $provider and .verified' /tmp/copy \
         >/dev/null || fail "$(cat /tmp/copy)"
-    tell 'b has copied'
+    notify 'b has copied'
     [[ $(await 'sum at a') == "$(sha256sum </tmp/file)" ]] || fail 'the copy is another file'
     for op in send write read fetch_add compare_swap; do
         "$rdmux" perf "$address" --op "$op" --test latency --iterations 200 --wait sleep --verify \
@@ -493,7 +493,7 @@ rdmux_between_hosts_b() {
         "$rdmux" perf "$address" --op "$op" --test bandwidth --size 64K --iterations 200 \
             --wait sleep --verify --paths "$provider"
     done
-    tell 'b is done'
+    notify 'b is done'
 }
 
 # measured_beats_constants: the wire between the iWARP adapters is slow, that between the RoCE
@@ -505,7 +505,7 @@ measured_beats_constants_a() {
     started=$!
     until_true test -s /tmp/serve
     read -r _ _ address </tmp/serve
-    tell 'a serves' "$address"
+    notify 'a serves' "$address"
     await 'b is done'
     kill -TERM "$started"
     end_well
@@ -520,7 +520,7 @@ measured_beats_constants_b() {
     "$rdmux" explain "$address" --paths roce,iwarp --probe --json >/tmp/measured
     [[ $(jq -r "$chosen" /tmp/measured) == roce ]] || fail "measured: $(</tmp/measured)"
     jq -r '.candidates[] | select(.rank > 0) | .provider + ": " + .text' /tmp/constants /tmp/measured
-    tell 'b is done'
+    notify 'b is done'
 }
 
 # slow_down INTERFACE: limits the line to 1 MB a second, with a delay of 50 ms.
@@ -536,15 +536,15 @@ slow_down() {
 serve_example() {
     : >/tmp/server
     in_background "$examples/$1" serve '*:0' "${@:2}" >/tmp/server
-    tell_address "$1"
+    notify_address "$1"
 }
 
-# tell_address EXAMPLE: tells the address of the example just started.
-tell_address() {
+# notify_address EXAMPLE: tells the address of the example just started.
+notify_address() {
     local port
     until_true grep -q '^listening on ' /tmp/server
     port=$(sed -n 's/^listening on .*:\([0-9]*\)$/\1/p' /tmp/server)
-    tell "$1 serves" "$(of "$(adapter_of "$RDMUX_PATHS")" ADDRESS):$port"
+    notify "$1 serves" "$(of "$(adapter_of "$RDMUX_PATHS")" ADDRESS):$port"
 }
 
 # went_over FILE: the program that wrote it must report that it used this case's path.
@@ -559,7 +559,7 @@ rdmux_examples_between_hosts_a() {
 
     : >/tmp/server
     in_background "$examples/file_copy" receive '*:0' /tmp/copy >/tmp/server
-    tell_address file_copy
+    notify_address file_copy
     end_well
     [[ $(await 'sum at b') == "$(sha256sum </tmp/copy)" ]] || fail 'the copy is another file'
 
@@ -585,7 +585,7 @@ rdmux_examples_between_hosts_b() {
     head -c 5254321 /dev/urandom >/tmp/original
     address=$(await 'file_copy serves')
     "$examples/file_copy" send "$address" /tmp/original
-    tell 'sum at b' "$(sha256sum </tmp/original)"
+    notify 'sum at b' "$(sha256sum </tmp/original)"
 
     address=$(await 'kv_store serves')
     "$examples/kv_store" put "$address" 'a key' 17
@@ -610,7 +610,7 @@ rdmux_examples_between_hosts_b() {
     end_well
     [[ $(</tmp/heard) == $'first\nsecond' ]] || fail "event_loop heard: $(</tmp/heard)"
     went_over /tmp/said
-    tell 'event_loop is done'
+    notify 'event_loop is done'
 }
 
 # ------------------------------------------------------------- a network and devices that fail
@@ -634,7 +634,7 @@ serve_traffic() {
     "$traffic" serve "$address" "${@:3}" >>/tmp/traffic 2>&1 &
     started=$!
     until_true grep -q '^listening on ' /tmp/traffic
-    tell "$name" "$(sed -n 's/^listening on //p' /tmp/traffic)"
+    notify "$name" "$(sed -n 's/^listening on //p' /tmp/traffic)"
 }
 
 # traffic_ends: the server has ended successfully.
@@ -676,8 +676,8 @@ traffic_in_bad_weather_a() {
     tc qdisc add dev "$netdev" root netem delay 3ms reorder 2% loss $loss
     serve_traffic 'a serves' "$(of "$adapter" ADDRESS):0"
     traffic_ends
-    tell 'lost at a' "$(dropped "$netdev")"
-    tell 'repeats of a' "$(repeats "$adapter")"
+    notify 'lost at a' "$(dropped "$netdev")"
+    notify 'repeats of a' "$(repeats "$adapter")"
 }
 
 traffic_in_bad_weather_b() {
@@ -709,7 +709,7 @@ doubtful_reads_a() {
 doubtful_reads_b() {
     begin_driving "$(await 'a serves')" --paths "$1" --liveness 10000 --expect PEER_GONE
     tc qdisc add dev "$(of "$(net_of "$1")" NETDEV)" root netem delay 3ms reorder 20%
-    tell 'b is under way'
+    notify 'b is under way'
     driving_ends
 }
 
@@ -751,7 +751,7 @@ breaks_under_traffic_b() {
     # A link is down at both ends. If it were up here, sent packets would fill the socket that is
     # the wire, and this kernel would only retry: vector_poll() in arch/um/drivers/vector_kern.c.
     [[ $how != link ]] || break_it link "$provider"
-    tell 'b is under way'
+    notify 'b is under way'
     driving_ends
     cp /tmp/driven /tmp/before
     if [[ $how == peer ]]; then
@@ -772,7 +772,7 @@ loses_its_device_a() {
     await 'b is under way'
     rdma link del "$(of "$adapter" DEVICE)" &
     removal=$!
-    tell 'a removes'
+    notify 'a removes'
     traffic_ends
     wait "$removal" || fail 'the device was not removed'
     ! rdma link show | grep -q "$(of "$adapter" DEVICE)" || fail 'the device is still there'
@@ -782,7 +782,7 @@ loses_its_device_a() {
 
 loses_its_device_b() {
     begin_driving "$(await 'a serves')" --paths "$1" --rounds 400
-    tell 'b is under way'
+    notify 'b is under way'
     await 'a removes'
     driving_ends
     drive_traffic "$(await 'a serves again')" --rounds 30
@@ -800,7 +800,7 @@ goes_dark_a() {
 goes_dark_b() {
     begin_driving "$(await 'a serves')" --paths "$1" --expect PEER_GONE
     sleep 0.3 # of traffic
-    tell 'b is under way'
+    notify 'b is under way'
     driving_ends
 }
 
@@ -815,7 +815,7 @@ host_goes_a() {
 host_goes_b() {
     begin_driving "$(await 'a serves')" --paths "$1"
     sleep 0.3 # of traffic
-    tell 'b is under way'
+    notify 'b is under way'
     echo c >/proc/sysrq-trigger
     sleep 60
 }
@@ -830,14 +830,14 @@ revoked_far_away_a() {
     tc qdisc add dev "$(of "$control" NETDEV)" root netem delay 500ms limit 10000
     : >/tmp/revoke
     traffic_ends
-    tell landed "$(sed -n 's/^landed: //p' /tmp/traffic)"
+    notify landed "$(sed -n 's/^landed: //p' /tmp/traffic)"
 }
 
 revoked_far_away_b() {
     local placed landed
     begin_driving "$(await 'a serves')" --paths "$1" --stream "$2" --expect DENIED
     until_true grep -qs '^streams$' /tmp/driven
-    tell 'b is under way'
+    notify 'b is under way'
     driving_ends
     grep -qE 'first failure: RDMUX_(DENIED|OUTCOME_UNKNOWN);' /tmp/driven ||
         fail 'the request in doubt has another status'
@@ -921,7 +921,7 @@ serve_until() {
     "$rdmux" serve "$(of "$(adapter_of "$1")" ADDRESS):0" >/tmp/serve &
     started=$!
     until_true test -s /tmp/serve
-    tell 'a serves' "$(sed 's/.* //' /tmp/serve)"
+    notify 'a serves' "$(sed 's/.* //' /tmp/serve)"
     await 'b is done' >/dev/null
     kill -TERM "$started"
     end_well
@@ -940,7 +940,7 @@ software_only_if_asked_b() {
     explained "$address" "$1,tcp" tcp
     explained "$address" "$1" "$1"
     "$rdmux" explain "$address"
-    tell 'b is done'
+    notify 'b is done'
 }
 
 # only_one_side_has_it PROVIDER GUEST: removes this guest's device.
@@ -962,7 +962,7 @@ only_one_side_has_it_b() {
     ! "$rdmux" explain "$address" --paths "$provider" >/tmp/none 2>&1 || fail 'there is a path'
     cat /tmp/none
     grep -q "$lacks" /tmp/none || fail 'the explanation does not say who lacks it'
-    tell 'b is done'
+    notify 'b is done'
 }
 
 # ----------------------------------------------------------------------------- marks on the wire
@@ -998,7 +998,7 @@ traffic_is_marked_a() {
     count_classes "$netdev" 0 106 107
     serve_traffic 'a serves' "$(of "$(other_net_of "$1")" ADDRESS):0"
     traffic_ends
-    tell 'seen by a' "$(packets_marked "$netdev" 0) $(packets_marked "$netdev" 106) \
+    notify 'seen by a' "$(packets_marked "$netdev" 0) $(packets_marked "$netdev" 106) \
 $(packets_marked "$netdev" 107)"
 }
 

@@ -43,11 +43,11 @@ serve_it() {
     until_true test -s /tmp/serve
     printf '$ rdmux serve %s:0 --receive /tmp/received &\n' "$address"
     cat /tmp/serve
-    tell 'a serves' "$(sed 's/.* //' /tmp/serve)"
+    notify 'a serves' "$(sed 's/.* //' /tmp/serve)"
     patience=600
     await 'b has copied' >/dev/null
     sums /tmp/received/libraries >/run/host/shared/sums
-    tell 'a has summed up'
+    notify 'a has summed up'
     await 'b is done' >/dev/null
     kill -TERM "$started"
     end_well
@@ -66,14 +66,14 @@ show_it() {
     run explain "$address"
     make_tree /tmp/libraries
     run copy /tmp/libraries "$address"
-    tell 'b has copied'
+    notify 'b has copied'
     patience=120
     await 'a has summed up' >/dev/null
     sums /tmp/libraries | cmp - /run/host/shared/sums || fail 'the libraries arrived otherwise'
     printf '%d files: every SHA-256 is that of the source\n' "$(wc -l </run/host/shared/sums)"
     run perf "$address" --op send --test latency --size 8 --wait sleep --seconds "$seconds"
     run perf "$address" --op write --test bandwidth --size 1M --wait sleep --seconds "$seconds"
-    tell 'b is done'
+    notify 'b is done'
 }
 
 case $GUEST in

@@ -6,7 +6,7 @@
 #   linux, init, inside.sh     the files that are booted
 #   with, with.N               paths for the guests, and copies of those that they could not read
 #   environment                variables for the guests' scripts
-#   shared/                    for the guests' scripts (tell and await)
+#   shared/                    for the guests' scripts (notify and await)
 #   a/, b/                     for each guest: enter, script (what it runs), out, status, console
 
 # Exit statuses that are not those of the script.
@@ -47,7 +47,7 @@ END_OF_USAGE
 # take_option ARGUMENT...: takes one option that both commands have; sets taken to the number of its
 # words, 0 at the end of the options.
 taken=0
-# shellcheck disable=SC2034 # read by who sources this
+# shellcheck disable=SC2034 # read by the scripts that source this
 take_option() {
     case $1 in
     --seconds | --memory | --env | --with | --linux) (($# > 1)) || die "$1 takes a value" ;;

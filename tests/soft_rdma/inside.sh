@@ -25,7 +25,7 @@ SIW_DEVICE=siw0 SIW_NETDEV=siwnet SIW_ADDRESS=10.9.1.$guest_number SIW_PEER=10.9
 RXE_ADDRESS6=fd09::$guest_number RXE_PEER6=fd09::$peer_number
 # shellcheck disable=SC2034
 SIW_ADDRESS6=fd09:1::$guest_number SIW_PEER6=fd09:1::$peer_number
-patience=200 # seconds for anything that is waited for
+patience=200 # seconds that a wait may take
 
 fail() {
     printf '%s\n' "$*" >&2
@@ -36,19 +36,19 @@ fail() {
 until_true() {
     local deadline=$((SECONDS + patience))
     until "$@"; do
-        ((SECONDS < deadline)) || fail "guest $GUEST: never came true: $*"
+        ((SECONDS < deadline)) || fail "guest $GUEST: did not succeed in $patience s: $*"
         sleep 0.01
     done
 }
 
-# tell NAME [TEXT]: ends the wait of await NAME, here or in the other guest.
-tell() {
+# notify NAME [TEXT]: ends the wait of await NAME, here or in the other guest.
+notify() {
     printf '%s\n' "${2-}" >"/run/host/shared/$1.part"
     mv "/run/host/shared/$1.part" "/run/host/shared/$1"
 }
 
-# await NAME: waits, and prints the text of tell. Fails at once if the other guest cannot tell it
-# any more.
+# await NAME: waits for notify NAME, and prints its text. Fails at once if the other guest has ended
+# without it.
 await() {
     local ended peer=a
     [[ $GUEST != a ]] || peer=b
@@ -57,8 +57,8 @@ await() {
         ended=no
         [[ ! -e /run/host/$peer/status && ! -e /run/host/$peer/gone ]] || ended=yes
         [[ ! -e /run/host/shared/$1 ]] || break
-        [[ $ended == no ]] || fail "guest $GUEST: guest $peer has ended without telling '$1'"
-        ((SECONDS < deadline)) || fail "guest $GUEST: nobody told '$1' in $patience s"
+        [[ $ended == no ]] || fail "guest $GUEST: guest $peer has ended without notifying '$1'"
+        ((SECONDS < deadline)) || fail "guest $GUEST: no notification '$1' in $patience s"
         sleep 0.01
     done
     cat "/run/host/shared/$1"
