@@ -75,7 +75,7 @@ every_case_names_rules_that_exist() {
     none 'unknown rules are cited' '/\tunknown, cited by: /'
 }
 
-every_rule_has_a_case_that_sees_it_kept() {
+every_rule_has_a_case_that_observes_it() {
     # shellcheck disable=SC2016
     none 'rules without a positive case' '$5 == 0'
 }
@@ -95,7 +95,7 @@ every_rule_has_a_case_on_each_path_that_advertises_it() {
 
 readonly some='1.1,6.1,13'
 
-json_is_alone_and_has_what_it_should() {
+json_stands_alone_and_has_each_rule() {
     exits 0 "$rdmux" conformance --patience 8 --provider tcp --rules "$some" --seed 7 --format json
     jq -e '.provider == "tcp" and .failed == 0 and .passed == (.rules | length) and
         (.rules[0] | .id == "1.1" and .status == "pass" and .cases > 0 and .seed == 7 and
@@ -118,7 +118,7 @@ a_provider_that_is_not_there_fails() {
     ' "$scratch/out" >/dev/null || fail "$(cat "$scratch/out")"
 }
 
-a_failure_tells_both_sides_and_how_to_run_it_again() {
+a_failure_reports_both_sides_and_the_command_that_repeats_it() {
     exits 1 "$rdmux" conformance --provider nosuch --rules N.1 --seed 5
     local word again
     for word in 'rule N.1' initiator: target: FAIL 'seed 5'; do
@@ -138,7 +138,7 @@ the_matrix_has_a_row_for_each_rule() {
         fail "$(cat "$scratch/out")"
 }
 
-what_is_left_out_is_no_pass() {
+a_rule_that_is_left_out_is_no_pass() {
     exits 0 "$rdmux" conformance --patience 8 --provider tcp --rules 8.5 --quick
     grep -qE '^8\.5 .* not run$' "$scratch/out" || fail "$(cat "$scratch/out")"
     grep -qF 'left out by --quick' "$scratch/out" || fail "$(cat "$scratch/out")"
@@ -249,7 +249,7 @@ the_other_host_may_have_another_clock() {
     grep -qE '^8\.1 .* pass$' "$scratch/out" || fail "$(cat "$scratch/out")"
 }
 
-a_failure_tells_what_the_other_host_did() {
+a_failure_reports_the_side_of_the_other_host() {
     start_server 127.0.0.1
     exits 1 "$rdmux" conformance --peer "$address" --provider nosuch --rules N.1
     grep -qE '^ *initiator: .*rdmux_connect' "$scratch/out" || fail "$(cat "$scratch/out")"
@@ -271,7 +271,7 @@ a_session_that_dies_is_a_failure() {
     grep -q 'session.* is lost' "$scratch/out" || fail "$(cat "$scratch/out")"
 }
 
-a_case_that_stands_still_tells_where_its_threads_wait() {
+a_case_that_hangs_reports_where_its_threads_wait() {
     local suite sides=''
     "$rdmux" conformance --provider tcp --case 'an idle cq that is armed' >"$scratch/out" 2>&1 &
     suite=$!
@@ -321,7 +321,7 @@ a_file_that_is_no_plug_in_is_refused_with_the_reason() {
         grep -qE 'text\.so: BAD_PLUGIN: .*ELF' "$scratch/err" || fail "$(cat "$scratch/err")"
         exits 1 "$rdmux" conformance --plugin "$scratch/nowhere.so" ${named:+"$named"}
         grep -qE 'nowhere\.so: NO_LIBRARY: .*cannot open' "$scratch/err" || fail "$(cat "$scratch/err")"
-        [[ ! -s $scratch/out ]] || fail "it ran all the same: $(cat "$scratch/out")"
+        [[ ! -s $scratch/out ]] || fail "it ran a case: $(cat "$scratch/out")"
     done
 }
 
@@ -345,15 +345,15 @@ every_option_is_in_help_and_manual() {
 cases=(
     the_document_has_these_rules_and_titles
     every_case_names_rules_that_exist
-    every_rule_has_a_case_that_sees_it_kept
+    every_rule_has_a_case_that_observes_it
     every_breakable_rule_has_a_case_that_tries
     every_rule_has_a_case_on_each_path_that_advertises_it
-    json_is_alone_and_has_what_it_should
+    json_stands_alone_and_has_each_rule
     several_providers_are_a_json_array
     a_provider_that_is_not_there_fails
-    a_failure_tells_both_sides_and_how_to_run_it_again
+    a_failure_reports_both_sides_and_the_command_that_repeats_it
     the_matrix_has_a_row_for_each_rule
-    what_is_left_out_is_no_pass
+    a_rule_that_is_left_out_is_no_pass
     a_host_that_lacks_the_memory_is_no_pass
     tap_has_its_plan
     junit_is_valid
@@ -362,9 +362,9 @@ cases=(
     the_simplest_row_is_found_and_names_one_rule
     one_side_may_run_on_another_host
     the_other_host_may_have_another_clock
-    a_failure_tells_what_the_other_host_did
+    a_failure_reports_the_side_of_the_other_host
     a_session_that_dies_is_a_failure
-    a_case_that_stands_still_tells_where_its_threads_wait
+    a_case_that_hangs_reports_where_its_threads_wait
     without_a_server_it_says_so
     wrong_arguments_are_2_and_named
     a_run_of_no_case_is_no_pass

@@ -66,17 +66,17 @@ whole_passes() {
 
 if missing=$(mutation_can_build); then
     tap 'nothing cut out, late packets change nothing' whole_passes
-    tap 'without the cut, what is late destroys what is newer' is_caught '^# faults injected .*memory mismatches [1-9]' 'packets come late' \
+    tap 'without the cut, late bytes overwrite newer ones' is_caught '^# faults injected .*memory mismatches [1-9]' 'packets come late' \
         api/failover/failover.c 'if \(path->ops->ep_quiesce\(path, &counts\) == RDMUX_IN_PROGRESS\) \{\s+return;\s+\}(?s:.*?)rdmux_ep_close_path\(ep, path\);' \
         '(void)counts; failover->dying = NULL; rdmux_replay_cut(ep); rdmux_read_drain_cut(ep); rdmux_remotes_cut(ep);'
     tap 'without the counts, messages come twice' is_caught '^# faults injected .*doubled [1-9]' 'roce: queue' api/failover/replay.c \
         'replay->acked = count;\s+mark_counted_messages\(ep, replay->given\);\s+if \(replay->marked_number != count\) \{\s+return false;\s+\}' ''
-    tap "with the device's word for the library's, messages are lost" is_caught '^# faults injected .*lost [1-9]' 'the device is removed' api/failover/replay.c \
+    tap "with the device's completions for the library's, messages are lost" is_caught '^# faults injected .*lost [1-9]' 'the device is removed' api/failover/replay.c \
         'reads \? request->done && request->status == RDMUX_OK\s+: at < \(is_message\(request\) \? replay->marked : replay->placed\)' \
         'request->done && request->status == RDMUX_OK'
     tap 'with atomics repeated, sums are wrong' is_caught '^# faults injected .*memory mismatches [1-9]' 'roce: queue' api/failover/replay.c \
         'is_atomic\(request\) \|\| ' ''
-    tap 'without the waiting, going back leaves outcomes unknown' is_caught '^# .* runs have failed; .*are in doubt by going back' \
+    tap 'without the wait, failback leaves outcomes unknown' is_caught '^# .* runs have failed; .*are in doubt by going back' \
         'the path is gone back to' api/failover/failback.c 'if \(is_atomic \? !request->done : [^{]*\{' 'if (is_atomic && false) {'
 else
     tap_skip 'parts of failover cut out are noticed' "$missing"
@@ -123,9 +123,9 @@ kernel_faults=15
 kernel_status=0
 linux=$("$root/tests/soft_rdma/kernel" 2>"$scratch/kernel") || kernel_status=$?
 for provider in roce iwarp tcp; do
-    faults=$kernel_faults name="over $provider and tcp of a real kernel, $kernel_faults faults cost nothing"
+    faults=$kernel_faults name="over $provider and tcp of a real kernel, $kernel_faults faults lose nothing"
     if [[ $provider == tcp ]]; then
-        faults=10 name="over tcp of a real kernel and another address, $faults faults of the wire cost nothing"
+        faults=10 name="over tcp of a real kernel and another address, $faults faults of the wire lose nothing"
     fi
     if ((kernel_status != 0)); then
         tap_skip "$name" "$(sed -n 's/^soft-RDMA kernel: //p' "$scratch/kernel" | tail -n 1)"

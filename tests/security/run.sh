@@ -95,7 +95,7 @@ exports_only_its_own() {
 
 reads_environment_safely() {
     ! has "$1" ' UND getenv(@|$)' --dyn-syms ||
-        fail "$1: calls getenv, which listens to who starts a setuid program; use secure_getenv"
+        fail "$1: calls getenv, which obeys the user of a setuid program; use secure_getenv"
 }
 
 no_source_reads_it_otherwise() {
@@ -164,7 +164,7 @@ every_promise_has_its_test() {
 
 tap 'every promise of docs/SECURITY.md names tests that exist' every_promise_has_its_test
 
-# The lists of deliberate breaks run by hand: here only checks that each edit still applies.
+# The lists of planted mistakes run by hand. Here each edit must still apply.
 # edit_applies NAME TARGETS FILE EDIT
 edit_applies() {
     if ! { cp "$root/$3" "$scratch/edited" && mutation_edit_sed "$scratch/edited" "$4"; }; then
@@ -173,7 +173,7 @@ edit_applies() {
     fi
 }
 
-every_broken_check_changes_its_source() {
+every_edit_applies() {
     local list stale=0
     for list in "$root"/tests/{security,fuzz}/checks.def; do
         mutation_each "$list" edit_applies
@@ -183,7 +183,7 @@ every_broken_check_changes_its_source() {
     ((stale == 0))
 }
 
-tap 'every check that is broken on purpose is found in its source' every_broken_check_changes_its_source
+tap 'each edit of the lists applies to its source' every_edit_applies
 
 # ------------------------------------------------------------------------------------------ the command
 

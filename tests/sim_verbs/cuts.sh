@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 # Removes one safeguard at a time from a copy of the RDMA plug-in and runs the random programs over
-# it. Each cut must make them fail; otherwise no test would notice the loss of the safeguard. A cut
+# it. Each cut must make them fail; otherwise no test would find the loss of the safeguard. A cut
 # that no longer applies to the source also fails. The unchanged plug-in must pass the same runs.
 set -euo pipefail
 : "${RDMUX_BUILD:?the folder the tests were built in}"
@@ -34,7 +34,7 @@ model() {
         --brief --jobs "$jobs" "${@:3}"
 }
 
-# The first runs notice most cuts, all of these runs notice every cut.
+# The first runs catch most cuts, all of these runs catch every cut.
 # by_model PLUGIN LINK LOG: prints the verdict of these runs. They must not fail because no
 # connection works.
 by_model() {
@@ -110,14 +110,14 @@ for link in ib roce iwarp; do
     tap "nothing cut, the model passes over $link" whole_passes "$link"
 done
 tap 'nothing cut, messages come before the end' end_rules "$whole" iwarp
-tap 'nothing cut, a revoke is the end of reads' read_rules "$whole" iwarp
+tap 'nothing cut, no read returns bytes after a revoke' read_rules "$whole" iwarp
 
 # Fences and order.
 cut 'the fence of the device' roce verbs/verbs_send.c \
     'flags = is_fenced \? \(uint32_t\)IBV_SEND_FENCE : 0' 'flags = 0'
 cut 'the fence where the device has none' roce verbs/verbs_send.c \
     ' is_fenced_by_device\(ep, request\)\) \{' ' 1) {'
-cut 'the fence that ibv_wr_*() are told' ib verbs/verbs_queue.c \
+cut 'the fence flag of ibv_wr_*()' ib verbs/verbs_queue.c \
     'work->send_flags & ~\(unsigned int\)IBV_SEND_INLINE;' \
     'work->send_flags & ~(unsigned int)(IBV_SEND_INLINE | IBV_SEND_FENCE);'
 cut 'the fence in front of atomics of the side channel' ib verbs/verbs_send.c \
@@ -153,14 +153,14 @@ cut 'the limit of lists in reads' roce verbs/verbs_send.c \
 # Notifications.
 cut 'the signal for a queue that is silent' ib verbs/verbs_ring.h \
     '\(!verbs_send_ring_awaits\(ring\) \|\|\s+ring->head - ring->signaled >= ring->signal_every\)' '0'
-cut 'the work that makes silent work tell' roce verbs/verbs_completion.c \
+cut 'the signaled request behind silent ones' roce verbs/verbs_completion.c \
     'cq->silent != NULL && is_silent_for_long\(cq\)' '0 && is_silent_for_long(cq)'
 cut 'the signal of each read' iwarp verbs/verbs_queue.c \
     'work->send_flags \|= IBV_SEND_SIGNALED;\s+verbs_send_ring_signal\(ring, slot\);' ''
 cut 'the order of reads among the rest' iwarp iwarp/iwarp_order.h \
     '\(!is_read && iwarp_order_is_behind\(order->write_end, slot\)\)' \
     'iwarp_order_is_behind(order->write_end, slot)'
-cut 'the word that there is room again' roce verbs/verbs_completion.c \
+cut 'the report that the queue has room again' roce verbs/verbs_completion.c \
     'rdmux_verbs_resume\(ep\);\s+rdmux_verbs_watch_silent\(ep\);' 'rdmux_verbs_watch_silent(ep);'
 
 # Receives.
@@ -168,16 +168,16 @@ cut 'the timer of a message without receive' roce verbs/verbs_queue.c \
     '\.min_rnr_timer = \(uint8_t\)rdmux_verbs_rnr_code\(liveness_ms\)' '.min_rnr_timer = 0'
 cut 'the credit of a message' iwarp iwarp/iwarp_credit.h \
     'if \(iwarp_credit_left\(credit\) == 0\) \{\s+return false;\s+\}' ''
-cut 'the message that tells of credits' iwarp iwarp/iwarp_send.c \
+cut 'the message that reports credits' iwarp iwarp/iwarp_send.c \
     'ep->credit.given.posted \+= count;\s+if \(iwarp_credit_is_due\(&ep->credit\)\) \{' \
     'ep->credit.given.posted += count; if (0) {'
-cut 'the taking back of credits of an SRQ' iwarp iwarp/iwarp_srq.c \
+cut 'the recall of credits of an SRQ' iwarp iwarp/iwarp_srq.c \
     'if \(rdmux_credits_window\(user->given\) == 0\) \{\s+return;\s+\}' 'return;'
-cut 'the first use of a credit that is asked back' iwarp iwarp/iwarp_srq.c \
+cut 'the use of a recalled credit before its return' iwarp iwarp/iwarp_srq.c \
     'if \(!ep->credit.has_news\) \{' '{'
 
 # The end.
-JUDGE=by_end_rules cut 'the drain of what the device gives back' iwarp verbs/verbs_endpoint.c \
+JUDGE=by_end_rules cut 'the drain of completions at the end' iwarp verbs/verbs_endpoint.c \
     'if \(!is_drained\(ep\)\) \{\s+return RDMUX_IN_PROGRESS;\s+\}' '(void)is_drained;'
 
 cut 'the receives held back' roce verbs/verbs_completion.c \

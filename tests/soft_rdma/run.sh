@@ -270,8 +270,8 @@ check 'a guest that panics under the other is a failure' a_panic_of_one_of_two_i
 check 'a guest that hangs is a failure' hanging_is_a_failure
 check 'a guest that does not come up is a failure' coming_not_up_is_a_failure
 check 'a guest cannot write the files of its host' the_host_is_out_of_reach
-check 'a guest has what its user cannot read if it is asked for' closed_folders_are_brought
-check 'nothing is left behind' nothing_is_left_behind
+check 'a guest has a folder that its user cannot read if an option names it' closed_folders_are_brought
+check 'a guest leaves nothing behind' nothing_is_left_behind
 check 'idle time can be skipped' idle_time_can_be_skipped
 
 # ------------------------------------------------------------------------------------ the adapters
@@ -281,7 +281,7 @@ check 'ibv_rc_pingpong on rxe' guest -- pingpong_on_rxe
 for adapter in rxe siw; do
     check "rping on $adapter" guest -- rping_alone $adapter
     check "rping between two guests on $adapter" two_guests -- rping_across $adapter
-    check "packets lost between two guests are made good on $adapter" \
+    check "packets lost between two guests are sent again on $adapter" \
         two_guests -- loss_is_made_good $adapter
 done
 check 'a traffic class with an ECN mark is on the wire of rxe' \
@@ -342,7 +342,7 @@ the_other_host_goes() {
 # rdmux_without_a_peer PROVIDER: a path whose peer falls silent.
 rdmux_without_a_peer() {
     local on="over $1 between two guests"
-    hosts "silence of everything is noticed in time $on" goes_dark "$1"
+    hosts "a network that drops everything is noticed in time $on" goes_dark "$1"
     check "a host that is gone is noticed in time $on" the_other_host_goes "$1"
 }
 
@@ -352,10 +352,10 @@ rdmux_while_things_fail() {
     hosts "software is chosen before tcp only if asked for: $1" software_only_if_asked "$1"
     hosts "with $1 at the acceptor only, tcp is chosen" only_one_side_has_it "$1" b
     hosts "with $1 at the connector only, tcp is chosen" only_one_side_has_it "$1" a
-    hosts "delayed, overtaken and lost packets change nothing $on" traffic_in_bad_weather "$1"
+    hosts "delayed, reordered and lost packets change no result $on" traffic_in_bad_weather "$1"
     [[ $1 != roce ]] ||
-        hosts "a read of $1 that failed is never said to be done $on" doubtful_reads "$1"
-    hosts "marks of congestion are where they can be $on" traffic_is_marked "$1"
+        hosts "a read of $1 that failed never completes with success $on" doubtful_reads "$1"
+    hosts "congested queues mark packets where the adapter allows it $on" traffic_is_marked "$1"
     hosts "messages wait for receives $on" late_receives "$1"
     hosts "a message too long ends both endpoints with LENGTH $on" too_long_far_away "$1"
     hosts "a write that crosses a revoke is never placed $on" revoked_far_away "$1" write
@@ -366,7 +366,7 @@ rdmux_while_things_fail() {
         breaks_under_traffic "$1" link PEER_GONE
     hosts "a killed peer is noticed in time, and tcp goes on $on" \
         breaks_under_traffic "$1" peer PEER_GONE
-    hosts "a device that is taken away serves who has it, then tcp goes on $on" \
+    hosts "a removed device serves its open endpoints, then tcp goes on $on" \
         loses_its_device "$1"
     hosts "$sharing endpoints share receives $on" many_share_receives "$1" "$sharing"
 }
@@ -389,14 +389,14 @@ rdmux_over() {
     check "the examples over $1 in a guest" guest --seconds 600 "${programs[@]}" -- \
         rdmux_examples "$1"
     if [[ $1 == roce || $1 == iwarp ]]; then
-        check "nothing placed by a dead key is ever done over $1" \
+        check "no request by a dead key completes with success over $1" \
             guest "${programs[@]}" --with "$build/tests/tools" -- rdmux_dead_keys "$1"
     fi
     if [[ $1 == iwarp ]]; then
-        check 'an address of iwarp that swallows everything holds up nobody' \
+        check 'an address of iwarp that drops all packets delays no other connection' \
             guest "${programs[@]}" --with "$build/tests/tools" -- rdmux_stalls 1000
         # PSH is byte 13 of the TCP header. The kernel gives up after 5 s (MPAREP_TIMEOUT of siw).
-        check 'an address of iwarp that swallows all but empty segments holds up nobody' \
+        check 'an address of iwarp that drops all but empty segments delays no other connection' \
             guest "${programs[@]}" --with "$build/tests/tools" -- \
             rdmux_stalls 7000 match u8 0x08 0x08 at 33
     fi
