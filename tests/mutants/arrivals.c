@@ -10,7 +10,7 @@ enum { HELD_BACK_NS = 20000000, KEYS_MAX = 64 };
 
 /* ------------------------------------------------------------------------------------- receives */
 
-/* A receive of nobody's, in which messages vanish. */
+/* A receive that no program posted: messages in it are lost. */
 static struct rdmux_request nowhere = { .length = UINT64_MAX };
 
 struct rdmux_request *mutant_take_receive(struct rdmux_provider_ep *ep)
@@ -45,7 +45,7 @@ struct rdmux_request *mutant_take_receive(struct rdmux_provider_ep *ep)
     return receive;
 }
 
-void mutant_tell_arrival(struct mutant_ep *mutant)
+void mutant_report_arrival(struct mutant_ep *mutant)
 {
     const struct arrival arrival = mutant->arrival;
     mutant->arrival.request = NULL;
@@ -132,7 +132,7 @@ void mutant_received(struct rdmux_provider_ep *ep, struct rdmux_request *request
     }
     spoil_arrival(&arrival);
     if (is(MUTANT_arrived_dropped)) {
-        mutant_tell_arrival(mutant);
+        mutant_report_arrival(mutant);
         hold_back(mutant, &arrival);
         return;
     }
@@ -142,12 +142,12 @@ void mutant_received(struct rdmux_provider_ep *ep, struct rdmux_request *request
     }
     rdmux_provider_received(ep, arrival.request, arrival.status, arrival.opcode, arrival.length,
                             arrival.wc_flags, arrival.imm);
-    mutant_tell_arrival(mutant);
+    mutant_report_arrival(mutant);
 }
 
 /* -------------------------------------------------------------------------------------- regions */
 
-/* Where regions are that were accessed before, by key. */
+/* Addresses of regions that were accessed before, by key. */
 static struct known {
     uint8_t key[RDMUX_TARGET_KEY_SIZE];
     uint8_t *addr;
@@ -185,7 +185,7 @@ void mutant_late_bytes(struct mutant_cq *cq)
     }
 }
 
-/* An access that the core refused: is it let through all the same? */
+/* Returns whether an access that the core refused is let through. */
 static bool passes(enum rdmux_status status, uint32_t access)
 {
     switch (active) {
@@ -198,7 +198,7 @@ static bool passes(enum rdmux_status status, uint32_t access)
     }
 }
 
-/* An access that the core let through: is it refused all the same? */
+/* Returns the refusal of an access that the core allowed, or RDMUX_OK. */
 static enum rdmux_status refusal(struct rdmux_provider_ep *ep, const uint8_t *key, uint64_t end,
                                  uint32_t access)
 {

@@ -18,7 +18,7 @@
 
 enum mutant active;
 
-/* What the wrapper keeps lies behind the correct provider's object. */
+/* The wrapper's state lies behind the correct provider's object. */
 enum { ALIGNED = 64 };
 
 static size_t behind(size_t size)
@@ -52,7 +52,7 @@ static struct mutant_mr *mutant_mr_of(struct rdmux_provider_mr *mr)
 static int domains;
 static int connectors;
 static int acceptors;
-/* When the main thread was here last. */
+/* The time of the main thread's last call. */
 static uint64_t main_was_here_ns;
 
 static void sleep_ms(long ms)
@@ -186,14 +186,14 @@ static bool has_outer(void)
     return is(MUTANT_wakeup_lost) || is(MUTANT_descriptor_deaf);
 }
 
-void mutant_hear(struct rdmux_provider_cq *cq, bool hears)
+void mutant_watch(struct rdmux_provider_cq *cq, bool is_watched)
 {
     struct mutant_cq *mutant = mutant_cq_of(cq);
     struct epoll_event event = { .events = EPOLLIN };
-    if (mutant->is_deaf == hears) {
-        (void)epoll_ctl(mutant->outer, hears ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, toy_provider.fd(cq),
-                        &event);
-        mutant->is_deaf = !hears;
+    if (mutant->is_deaf == is_watched) {
+        (void)epoll_ctl(mutant->outer, is_watched ? EPOLL_CTL_ADD : EPOLL_CTL_DEL,
+                        toy_provider.fd(cq), &event);
+        mutant->is_deaf = !is_watched;
     }
 }
 
@@ -209,7 +209,7 @@ static enum rdmux_status mutant_cq_open(struct rdmux_provider_cq *cq, uint32_t d
     if (status == RDMUX_OK && has_outer()) {
         mutant->outer = epoll_create1(EPOLL_CLOEXEC);
         mutant->is_deaf = true;
-        mutant_hear(cq, true);
+        mutant_watch(cq, true);
     }
     return status;
 }
@@ -242,7 +242,7 @@ static size_t mutant_poll(struct rdmux_provider_cq *cq, size_t budget)
         return 0;
     }
     if (is(MUTANT_wakeup_lost)) {
-        mutant_hear(cq, true);
+        mutant_watch(cq, true);
     }
     if (mutant->touched != NULL) {
         *(volatile uint8_t *)mutant->touched ^= 1;
@@ -262,7 +262,7 @@ static enum rdmux_status mutant_arm(struct rdmux_provider_cq *cq)
         sleep_ms(300);
     }
     if (is(MUTANT_wakeup_lost) && ++mutant->count % 100 == 0) {
-        mutant_hear(cq, false);
+        mutant_watch(cq, false);
     }
     return is(MUTANT_arm_never) ? RDMUX_AGAIN : toy_provider.arm(cq);
 }
@@ -321,7 +321,7 @@ static enum rdmux_status mutant_ep_open(struct rdmux_provider_ep *ep,
     return RDMUX_OK;
 }
 
-/* The wrapper touches it no more. */
+/* The wrapper does not touch it any more. */
 static void forget(struct mutant_ep *mutant)
 {
     struct mutant_cq *cq = mutant_cq_of(mutant->ep->cq);
@@ -335,7 +335,7 @@ static void forget(struct mutant_ep *mutant)
         cq->starving = NULL;
     }
     if (!is(MUTANT_arrived_dropped)) {
-        mutant_tell_arrival(mutant);
+        mutant_report_arrival(mutant);
     }
 }
 
@@ -374,7 +374,7 @@ static enum rdmux_status mutant_post_recv(struct rdmux_provider_ep *ep,
         mutant_ep_of(ep)->touched = requests[0].sges[0].addr;
     }
     if (is(MUTANT_descriptor_deaf)) {
-        mutant_hear(ep->cq, false);
+        mutant_watch(ep->cq, false);
     }
     return toy_provider.post_recv(ep, requests, count);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * mutant.h - what the parts of the plug-in share: which promise is broken, and what the wrapper
+ * mutant.h - shared by the parts of the plug-in: the broken promise, and the state that the wrapper
  * keeps beside each object of the correct provider.
  */
 #ifndef MUTANT_H
@@ -33,11 +33,11 @@ struct entry {
     struct rdmux_request copy;    /* the correct provider's */
     struct rdmux_provider_sge sges[RDMUX_SGE_MAX];
     void *bytes;    /* copied data, or NULL */
-    bool is_told;   /* done was called, or is not to be called */
+    bool is_done;   /* its end was reported, or is not to be */
     bool is_inside; /* the correct provider has it */
 };
 
-/* A message that arrived and is not told yet. */
+/* A message that arrived and is not reported yet. */
 struct arrival {
     struct rdmux_request *request;
     uint32_t status, opcode, wc_flags, imm;
@@ -49,15 +49,15 @@ enum { KEPT_MAX = 4096 };
 struct mutant_ep {
     struct rdmux_provider_ep *ep;
     struct mutant_ep *next;     /* on its cq */
-    uint64_t count;             /* of whatever the mutant counts */
-    struct rdmux_request *last; /* done once, to be done again */
+    uint64_t count;             /* of the mutant's choice */
+    struct rdmux_request *last; /* completed once, to be completed again */
     uint64_t accesses;          /* of the peer */
     /* The queue: entries [head, tail), modulo room. */
     struct entry *entries;
     uint64_t head, tail, room;
     bool refused; /* the core waits for a resume */
-    bool holds;   /* nothing is rung for: MORE */
-    /* Requests whose end is not told yet. */
+    bool holds;   /* its doorbell waits: MORE */
+    /* Requests whose end is not reported yet. */
     struct rdmux_request *kept[KEPT_MAX];
     uint64_t kept_count;
     struct rdmux_request *receive; /* taken and not used yet */
@@ -89,7 +89,7 @@ struct mutant_cq {
     uint64_t entered_length;
     uint64_t entered_offset;
     uint8_t entered_key[RDMUX_TARGET_KEY_SIZE];
-    bool is_unentered; /* the core said no */
+    bool is_unentered; /* the core refused the access */
     struct late late;
 };
 
@@ -97,21 +97,21 @@ struct mutant_ep *mutant_ep_of(struct rdmux_provider_ep *ep);
 struct mutant_cq *mutant_cq_of(struct rdmux_provider_cq *cq);
 /* Fails every endpoint of the cq but this one. */
 void mutant_fail_others(struct rdmux_provider_ep *ep);
-/* Applies what late holds. */
+/* Applies the late bytes. */
 void mutant_late_bytes(struct mutant_cq *cq);
-/* Tells of the arrival that is held back. */
-void mutant_tell_arrival(struct mutant_ep *mutant);
+/* Reports the arrival that is held back. */
+void mutant_report_arrival(struct mutant_ep *mutant);
 
 enum rdmux_status mutant_post(struct rdmux_provider_ep *ep, struct rdmux_request *requests,
                               size_t count, uint32_t flags, size_t *posted);
 void mutant_doorbell(struct rdmux_provider_ep *ep);
 bool mutant_uses_queue(void);
 void mutant_mask_signals(void);
-/* Does the cq's descriptor tell of anything? */
-void mutant_hear(struct rdmux_provider_cq *cq, bool hears);
-/* What a round of the cq owes an endpoint. */
+/* Sets whether the cq's descriptor becomes readable. */
+void mutant_watch(struct rdmux_provider_cq *cq, bool is_watched);
+/* Makes the progress of an endpoint in a round of the cq. */
 void mutant_progress(struct mutant_ep *mutant);
-/* Ends what is kept back for want of a receive. */
+/* Completes the requests that were kept back for want of a receive. */
 void mutant_fed(struct mutant_ep *mutant);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The side that posts: requests on their way to the correct provider, and what is told of them. */
+/* The side that posts: requests on their way to the correct provider, and the reports of their ends. */
 #include "mutant.h"
 
 #include <stdlib.h>
@@ -83,9 +83,9 @@ bool mutant_uses_queue(void)
     }
 }
 
-/* ----------------------------------------------------------------------------- what is told */
+/* ------------------------------------------------------------------------------ reported ends */
 
-static void tell_kept(struct mutant_ep *mutant)
+static void complete_kept(struct mutant_ep *mutant)
 {
     for (uint64_t i = 0; i < mutant->kept_count; i++) {
         rdmux_provider_done(mutant->ep, mutant->kept[i], RDMUX_OK);
@@ -103,7 +103,7 @@ static void keep(struct mutant_ep *mutant, struct rdmux_request *request)
 void mutant_fed(struct mutant_ep *mutant)
 {
     mutant->starves = false;
-    tell_kept(mutant);
+    complete_kept(mutant);
 }
 
 static void spoil_value(const struct rdmux_request *request)
@@ -120,8 +120,8 @@ static void spoil_value(const struct rdmux_request *request)
     rdmux_software_scatter(request, 0, &value, sizeof(value));
 }
 
-/* Tells the core that a request is done, or something else. */
-static void tell(struct mutant_ep *mutant, struct rdmux_request *request, uint32_t status)
+/* Reports to the core that a request is done, or breaks that promise. */
+static void complete(struct mutant_ep *mutant, struct rdmux_request *request, uint32_t status)
 {
     const bool counts = !request->internal;
     switch (active) {
@@ -151,7 +151,7 @@ static void tell(struct mutant_ep *mutant, struct rdmux_request *request, uint32
             keep(mutant, request);
             return;
         }
-        tell_kept(mutant);
+        complete_kept(mutant);
         break;
     case MUTANT_written_length:
         request->length -= is_kind(request, ANY_WRITE) && request->length > 0;
@@ -183,8 +183,8 @@ static void tell(struct mutant_ep *mutant, struct rdmux_request *request, uint32
 
 /* -------------------------------------------------------------------- requests that are changed */
 
-/* What of a record is changed on its way is mended before the core sees it again. provider[] is the
- * provider's own; the correct one needs none of it. */
+/* Changes of a record are undone before the core sees it again. provider[] is the provider's own; the
+ * correct one does not use it. */
 enum { CUT = 0, ADDRESS = 1, PIECE = 2 };
 
 static void change_address(struct rdmux_request *request, uint16_t piece, void *addr)
@@ -313,8 +313,8 @@ static struct entry *entry_at(struct mutant_ep *mutant, uint64_t at)
     return &mutant->entries[at % mutant->room];
 }
 
-/* Gives the first of the queue to the correct provider. What may be overtaken waits for the next
- * request, unless there is no time left. */
+/* Gives the first of the queue to the correct provider. A request that may be overtaken waits for
+ * the next one, unless there is no time left. */
 static void pump(struct mutant_ep *mutant, bool at_once)
 {
     const struct overtaking *order = overtaking();
@@ -341,7 +341,7 @@ static void swap_last_two(struct mutant_ep *mutant)
     *other = between;
 }
 
-/* Each of two requests under way is called by the other's context. */
+/* Swaps the contexts of two requests under way. */
 static void swap_contexts(struct rdmux_request *one, struct rdmux_request *other)
 {
     if (!one->internal && !other->internal && is_signaled(one) && is_signaled(other)) {
@@ -351,20 +351,20 @@ static void swap_contexts(struct rdmux_request *one, struct rdmux_request *other
     }
 }
 
-/* Puts a request behind the others. told: the core hears nothing of its end. */
-static struct entry *append(struct mutant_ep *mutant, struct rdmux_request *request, bool told)
+/* Puts a request behind the others. is_done: its end is not reported. */
+static struct entry *append(struct mutant_ep *mutant, struct rdmux_request *request, bool is_done)
 {
     struct entry *entry = entry_at(mutant, mutant->tail++);
     entry->record = request;
     entry->copy = *request;
-    entry->is_told = told;
+    entry->is_done = is_done;
     entry->is_inside = false;
     entry->bytes = NULL;
     memcpy(entry->sges, request->sges, request->sge_count * sizeof(entry->sges[0]));
     return entry;
 }
 
-/* The bytes are the application's again. */
+/* Copies the bytes, so that the application's are free. */
 static void take_bytes(struct entry *entry)
 {
     uint64_t length = entry->record->length;
@@ -377,7 +377,7 @@ static void take_bytes(struct entry *entry)
     entry->copy.sge_count = 1;
 }
 
-/* Is the request told to be done when it starts? */
+/* Returns whether the request completes when it starts. */
 static bool ends_at_once(const struct rdmux_request *request)
 {
     const bool is_placed = (request->flags & RDMUX_PLACED) != 0;
@@ -423,11 +423,11 @@ static void enqueue(struct mutant_ep *mutant, struct rdmux_request *request, boo
         rdmux_provider_done(mutant->ep, request, RDMUX_OK);
         return;
     }
-    const bool told = ends_at_once(request);
+    const bool is_done = ends_at_once(request);
     const bool is_inline = (request->flags & RDMUX_INLINE) != 0;
-    struct entry *entry = append(mutant, request, told);
+    struct entry *entry = append(mutant, request, is_done);
     if ((is_inline && !is(MUTANT_inline_referenced)) ||
-        (told && !is(MUTANT_buffer_not_free) && !is_kind(request, ANY_READ))) {
+        (is_done && !is(MUTANT_buffer_not_free) && !is_kind(request, ANY_READ))) {
         take_bytes(entry);
     }
     const struct entry *before = mutant->tail - mutant->head > 1
@@ -446,7 +446,7 @@ static void enqueue(struct mutant_ep *mutant, struct rdmux_request *request, boo
     if (is(MUTANT_send_twice) && is_kind(request, ANY_SEND) && ++mutant->count % 16 == 0) {
         take_bytes(append(mutant, request, true));
     }
-    if (told) {
+    if (is_done) {
         rdmux_provider_done(mutant->ep, request, RDMUX_OK);
     }
 }
@@ -475,7 +475,7 @@ void mutant_progress(struct mutant_ep *mutant)
     }
     if (mutant->arrival.request != NULL &&
         rdmux_provider_now_ns(mutant->ep->cq->domain->fabric) > mutant->count) {
-        mutant_tell_arrival(mutant);
+        mutant_report_arrival(mutant);
     }
 }
 
@@ -486,13 +486,13 @@ void mutant_done(struct rdmux_provider_ep *ep, struct rdmux_request *request, ui
     struct mutant_ep *mutant = mutant_ep_of(ep);
     if (mutant->entries == NULL) {
         mend(request);
-        tell(mutant, request, status);
+        complete(mutant, request, status);
         return;
     }
     const struct entry *entry = entry_at(mutant, mutant->head++);
     free(entry->bytes);
-    if (!entry->is_told) {
-        tell(mutant, entry->record, status);
+    if (!entry->is_done) {
+        complete(mutant, entry->record, status);
     }
     if (mutant->refused) {
         mutant->refused = false;
@@ -510,7 +510,7 @@ void mutant_resume(struct rdmux_provider_ep *ep)
     rdmux_provider_resume(ep);
 }
 
-/* A failure in place of the post, or RDMUX_OK. */
+/* Returns a failure in place of the post, or RDMUX_OK. */
 static enum rdmux_status refuse(struct rdmux_provider_ep *ep, const struct rdmux_request *request)
 {
     struct rdmux_fabric *fabric = ep->cq->domain->fabric;
@@ -536,7 +536,7 @@ enum rdmux_status mutant_post(struct rdmux_provider_ep *ep, struct rdmux_request
 {
     struct mutant_ep *mutant = mutant_ep_of(ep);
     if (is(MUTANT_descriptor_deaf) && count > 0 && !requests[0].internal) {
-        mutant_hear(ep->cq, false);
+        mutant_watch(ep->cq, false);
     }
     if (mutant->entries != NULL) {
         return post_queued(mutant, requests, count, flags, posted);
