@@ -215,10 +215,10 @@ static void narrow_target(struct side *side)
         BARRIER(side);
     }
     TAKE(side, &posted, sizeof(posted));
-    uint64_t told = 0;
-    (void)POST_AND_WAIT(&side->queue, rdmux_recv(side->ep, &told, sizeof(told), NULL, CTX(1)),
+    uint64_t count = 0;
+    (void)POST_AND_WAIT(&side->queue, rdmux_recv(side->ep, &count, sizeof(count), NULL, CTX(1)),
                         RDMUX_WC_RECV, CTX(1));
-    EXPECT_EQUAL(told, posted);
+    EXPECT_EQUAL(count, posted);
     pattern_fill(expected, sizeof(expected), side->seed, 0);
     for (uint64_t i = 0; i < posted; i++) {
         const uint8_t *slot = narrow_slot(region.addr, i);

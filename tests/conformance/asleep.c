@@ -175,7 +175,7 @@ static void sleep_round(struct side *side, uint64_t round, const char *what)
     arm_quiet(side);
     announce(&hands.armed, round + 1);
     for (bool is_done = false; !is_done;) {
-        EXPECT(sleeps_until_woken(side), "%s that another thread posted wakes nobody", what);
+        EXPECT(sleeps_until_woken(side), "%s that another thread posted wakes no sleeper", what);
         await(&hands.posted, round + 1);
         while (!is_done && queue_poll(&side->queue) > 0) {
             struct rdmux_wc wc = NEXT(&side->queue);
@@ -496,7 +496,7 @@ static void idle(struct side *side)
         }
         BARRIER(side); /* one side is armed and makes no call, the other sends */
         if (is_sleeper) {
-            EXPECT(sleeps_until_woken(side), "a message wakes nobody");
+            EXPECT(sleeps_until_woken(side), "a message wakes no sleeper");
             (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(3));
         } else {
             EXPECT_OK(rdmux_send(side->ep, &words[i], 8, NULL, CTX(4), 0));

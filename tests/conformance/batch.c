@@ -123,7 +123,7 @@ static void stops_initiator(struct side *side)
     const struct rdmux_sge to_word = { .addr = &word, .length = 8 };
     const struct rdmux_sge to_half = { .addr = &word, .length = 4 };
     const struct {
-        const char *says;
+        const char *name;
         enum rdmux_status status;
         struct rdmux_wr wr;
     } wrong[] = {
@@ -181,12 +181,12 @@ static void stops_initiator(struct side *side)
         wrs[2] = wrong[i].wr;
         wrs[2].context = CTX(first + 2);
         pattern_fill(bytes, sizeof(bytes), side->seed + i, 0);
-        STAND(wrong[i].says);
+        STAND(wrong[i].name);
         enum rdmux_status status = rdmux_post(side->ep, wrs, COUNT_OF(wrs), &posted);
-        EXPECT(status == wrong[i].status, "%s: rdmux_post gave %s, expected %s: %s", wrong[i].says,
+        EXPECT(status == wrong[i].status, "%s: rdmux_post gave %s, expected %s: %s", wrong[i].name,
                rdmux_status_name(status), rdmux_status_name(wrong[i].status), rdmux_last_error());
-        EXPECT(posted == 2, "%s: posted is %zu, expected 2", wrong[i].says, posted);
-        EXPECT(*rdmux_last_error() != '\0', "%s: there is no error text", wrong[i].says);
+        EXPECT(posted == 2, "%s: posted is %zu, expected 2", wrong[i].name, posted);
+        EXPECT(*rdmux_last_error() != '\0', "%s: there is no error text", wrong[i].name);
         (void)WAIT(&side->queue, RDMUX_WC_WRITE, CTX(first));
         (void)WAIT(&side->queue, RDMUX_WC_WRITE, CTX(first + 1));
         EXPECT_QUIET(&side->queue);

@@ -17,7 +17,7 @@
 
 /* ---------------------------------------------------------------------- connect without waiting */
 
-/* The listener accepts only when told, so that the endpoint is still connecting while it is
+/* The listener accepts only on request, so that the endpoint is still connecting while it is
  * tested. */
 static void later_initiator(struct side *side)
 {
@@ -418,7 +418,7 @@ static void demands_initiator(struct side *side)
             found = found || (strcmp(candidate->provider, side->provider) == 0 &&
                               candidate->reason == RDMUX_REASON_CAPABILITY_MISSING);
         }
-        EXPECT(found, "no candidate says CAPABILITY_MISSING");
+        EXPECT(found, "no candidate has CAPABILITY_MISSING");
         rdmux_explanation_free(explanation);
     }
     attr.require_native = side->caps->native;
@@ -791,13 +791,13 @@ static const struct conformance_case cases[] = {
       "without a connector, accept and next give AGAIN or TIMED_OUT; an unknown peer is INVALID", 0,
       0, 0, nothing_to_accept, alone },
     { "N.6, N.7, -N.6",
-      "NO_PATH tells both sides each candidate's reason, in text, structs and JSON", 0, 0, 0,
+      "NO_PATH gives both sides each candidate's reason, in text, structs and JSON", 0, 0, 0,
       no_path_initiator, no_path_target },
     { "N.7, N.8",
       "both sides of an endpoint have the same provider and an explanation of every candidate", 0,
       0, 0, explained, explained },
-    { "N.9", "rdmux_explain tells what connect would choose, and leaves the listener as it was", 0,
-      0, 0, dry_run_initiator, plain_target },
+    { "N.9", "rdmux_explain reports what connect would choose, and leaves the listener as it was",
+      0, 0, 0, dry_run_initiator, plain_target },
     { "N.10, -N.10",
       "a path without a capability that is required natively is not eligible: CAPABILITY_MISSING",
       0, 0, 0, demands_initiator, demands_target },

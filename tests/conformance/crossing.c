@@ -51,7 +51,7 @@ static bool take_read(struct side *side, const struct rdmux_ep *ep, const uint8_
     return false;
 }
 
-/* Reads, READS at a time, until told that the right is gone or until a read is refused. */
+/* Reads, READS at a time, until the revocation is known or a read is refused. */
 static void read_on(struct side *side, struct rdmux_ep *ep, uint8_t *bytes)
 {
     struct rdmux_remote *remote = take_remote(side, ep);
@@ -215,7 +215,7 @@ static const struct conformance_case cases[] = {
       NEEDS_READ, 30, 0, crossing_initiator, crossing_target },
     { "6.11, 6.6", "a region that was imported and revoked is accessible by each next token",
       NEEDS_PLACED | NEEDS_WRITE | NEEDS_READ, 0, 0, next_token_initiator, next_token_target },
-    { "1.16", "completions tell how many bytes were written, read and received",
+    { "1.16", "completions have the number of bytes that were written, read and received",
       NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 0, 0, lengths_initiator, lengths_target },
 };
 

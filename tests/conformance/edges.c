@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void tell(struct side *side, struct rdmux_ep *ep, uint64_t word)
+static void send_word(struct side *side, struct rdmux_ep *ep, uint64_t word)
 {
     (void)POST_AND_WAIT(&side->queue, rdmux_send(ep, &word, 8, NULL, CTX(9000), 0), RDMUX_WC_SEND,
                         CTX(9000));
 }
 
-static uint64_t hear(struct side *side, struct rdmux_ep *ep)
+static uint64_t receive_word(struct side *side, struct rdmux_ep *ep)
 {
     uint64_t word = 0;
     (void)POST_AND_WAIT(&side->queue, rdmux_recv(ep, &word, 8, NULL, CTX(9001)), RDMUX_WC_RECV,
@@ -194,7 +194,7 @@ static void shortest_target(struct side *side)
     struct rdmux_ep_attr attr = depth_attr(side, SHORTEST);
     side_open_pair(side, &attr);
     for (uint64_t round = 0; round < SHORT_ROUNDS; round++) {
-        tell(side, side->ep, hear(side, side->ep) + 1);
+        send_word(side, side->ep, receive_word(side, side->ep) + 1);
     }
     side_finish(side);
 }
@@ -390,7 +390,7 @@ static void every_right_initiator(struct side *side)
         struct rdmux_remote *remote = take_remote(side, side->ep);
         expect_rights(side, remote, combination(number));
         rdmux_remote_close(remote);
-        tell(side, side->ep, number);
+        send_word(side, side->ep, number);
     }
     side_finish(side);
 }
@@ -411,7 +411,7 @@ static void every_right_target(struct side *side)
             continue;
         }
         give_token(side, &region);
-        EXPECT_EQUAL(hear(side, side->ep), number);
+        EXPECT_EQUAL(receive_word(side, side->ep), number);
         memcpy(words, region.addr, sizeof(words));
         EXPECT_EQUAL(words[0], 77);
         EXPECT_EQUAL(words[1], (access & RDMUX_ACCESS_REMOTE_WRITE) != 0 ? 5 : 1);

@@ -95,7 +95,7 @@ static void shutdown_target(struct side *side)
         struct rdmux_wc wc = NEXT(&side->queue);
         EXPECT(wc.opcode == RDMUX_WC_RECV && wc.status == RDMUX_FLUSHED &&
                    CTX_NUMBER(wc.context) == i,
-               "a receive nobody used: %s", wc_text(&wc));
+               "an unused receive: %s", wc_text(&wc));
     }
     struct rdmux_wc wc = NEXT(&side->queue);
     EXPECT(wc.opcode == RDMUX_WC_DISCONNECTED && wc.status == RDMUX_OK && wc.ep == side->ep,
@@ -275,7 +275,7 @@ static void abrupt_target(struct side *side)
         EXPECT(wc.opcode == RDMUX_WC_RECV && CTX_NUMBER(wc.context) == i &&
                    (wc.status == (uint32_t)expected || cause),
                "receive %" PRIu64 ": %s", i, wc_text(&wc));
-        EXPECT(i >= 20 || words[i] == i, "message %" PRIu64 " says %" PRIu64, i, words[i]);
+        EXPECT(i >= 20 || words[i] == i, "message %" PRIu64 " brings %" PRIu64, i, words[i]);
     }
     struct rdmux_wc wc = NEXT(&side->queue);
     EXPECT(wc.opcode == RDMUX_WC_DISCONNECTED && wc.status == RDMUX_PEER_GONE, "got %s",

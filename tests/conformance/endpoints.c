@@ -110,7 +110,8 @@ static void turns_initiator(struct side *side)
     side_finish(side);
 }
 
-/* Pauses between two polls until the message is heard, so that there is always more work than one poll handles. */
+/* Pauses between two polls until the message arrives, so that there is always more work than one
+ * poll handles. */
 static void turns_target(struct side *side)
 {
     static const uint64_t pauses_ns[] = { 50000, 200000, 2000000 };
@@ -133,7 +134,7 @@ static void turns_target(struct side *side)
                 struct rdmux_wc wc = NEXT(&side->queue);
                 EXPECT(wc.opcode == RDMUX_WC_RECV && wc.status == RDMUX_OK, "got %s", wc_text(&wc));
                 EXPECT(wc.ep == other || came > 0,
-                       "a message was not heard before %d writes by another endpoint, all posted "
+                       "a message did not arrive before %d writes by another endpoint, all posted "
                        "behind it, were done",
                        TURN_WRITES - TURN_BEFORE);
                 came++;

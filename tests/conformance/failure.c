@@ -372,10 +372,10 @@ static void write_to_the_stopped(struct side *side, struct rdmux_remote *remote)
 static void poll_until_stopped(struct side *side, struct rdmux_remote *remote, bool busy,
                                struct stop *stop)
 {
-    struct pollfd told = { .fd = side->sync, .events = POLLIN };
+    struct pollfd wait = { .fd = side->sync, .events = POLLIN };
     stop->begun_ns = now_ns();
     BARRIER(side);
-    while (poll(&told, 1, 1) == 0) {
+    while (poll(&wait, 1, 1) == 0) {
         if (busy) {
             write_to_the_stopped(side, remote);
         }

@@ -177,7 +177,7 @@ static void check_region(struct stage *stage, size_t region, const char *when)
         }
     }
     rule_broken(stage, row_is_refused(&stage->row) ? "6.3" : "3.4", NULL,
-                "%s, byte %zu of region %zu is 0x%02x, expected 0x%02x: nobody was to write there",
+                "%s, byte %zu of region %zu is 0x%02x, expected 0x%02x: no request writes there",
                 when, at, region, bytes[at], model[at]);
 }
 
@@ -252,7 +252,7 @@ void stage_check_arenas(struct stage *stage)
 /* Receives without a region may be filled as late as when they are polled (3.5). */
 void stage_check_unpolled(struct stage *stage)
 {
-    static const char when[] = "when the peer's completions had said that it was placed";
+    static const char when[] = "when the peer's completions had reported it as placed";
     const size_t placed = program_placed(&stage->in);
     const struct wanted *last = &stage->in.requests[placed - 1];
     size_t at = 0;

@@ -419,9 +419,9 @@ void row_describe(const struct row *row, char *out, size_t size)
     for (unsigned i = 0; i < DIM_COUNT && used < size; i++) {
         const char *value = dimensions[i].values[row->values[i]];
         const bool has_remote = !op_is_message(row) && !is(row, DIM_OP, SUBJECT_FLUSH);
-        const bool told = i == DIM_OP || i == DIM_SIZE || row->values[i] != 0 ||
-                          ((i == DIM_REMOTE || i == DIM_PLACE) && has_remote);
-        if (told && *value != '\0') {
+        const bool is_named = i == DIM_OP || i == DIM_SIZE || row->values[i] != 0 ||
+                              ((i == DIM_REMOTE || i == DIM_PLACE) && has_remote);
+        if (is_named && *value != '\0') {
             used += (size_t)snprintf(out + used, size - used, "%s%s", i == DIM_OP ? "" : ", ",
                                      value);
         }

@@ -17,7 +17,7 @@ enum way {
 };
 
 static const struct {
-    const char *says;
+    const char *name;
     bool orderly; /* the peer may get RDMUX_OK */
     bool abrupt;  /* the peer may get PEER_GONE */
 } ways[WAYS] = {
@@ -57,7 +57,7 @@ static void goodbye_initiator(struct side *side)
     for (int way = 0; way < WAYS; way++) {
         struct rdmux_ep *ep = side_pair(side, NULL);
         BARRIER(side); /* receives are posted */
-        STAND(ways[way].says);
+        STAND(ways[way].name);
         for (uint64_t i = 0; i < MESSAGES; i++) {
             EXPECT_OK(rdmux_send(ep, &i, sizeof(i), NULL, CTX(i), RDMUX_INLINE | RDMUX_UNSIGNALED));
         }
@@ -101,14 +101,14 @@ static void goodbye_target(struct side *side)
             EXPECT_OK(rdmux_recv(ep, &words[i], sizeof(words[i]), NULL, CTX(i)));
         }
         BARRIER(side);
-        STAND(ways[way].says);
+        STAND(ways[way].name);
         uint32_t status = see_end(side, ep, &came, words);
         EXPECT((status == RDMUX_OK && ways[way].orderly) ||
                    (status == RDMUX_PEER_GONE && ways[way].abrupt),
-               "after %s the peer saw %s", ways[way].says,
+               "after %s the peer saw %s", ways[way].name,
                rdmux_status_name((enum rdmux_status)status));
         EXPECT(status != RDMUX_OK || came == MESSAGES,
-               "after %s RDMUX_OK came with %" PRIu64 " of %d messages", ways[way].says, came,
+               "after %s RDMUX_OK came with %" PRIu64 " of %d messages", ways[way].name, came,
                MESSAGES);
         struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
         EXPECT_OK(rdmux_ep_info(ep, &info));

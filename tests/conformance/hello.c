@@ -50,13 +50,13 @@ static void raw_say(int fd, const void *bytes, size_t length)
 }
 
 /* Bytes that the other end sent before it hung up are ignored. */
-static void expect_hung_up(const struct side *side, int fd, const char *who, size_t number)
+static void expect_hung_up(const struct side *side, int fd, const char *what, size_t number)
 {
     uint8_t byte = 0;
     struct pollfd wait = { .fd = fd, .events = POLLIN };
     ssize_t count = 1;
     while (count > 0) {
-        EXPECT(poll(&wait, 1, side->patient_ms) == 1, "%s %zu is kept", who, number);
+        EXPECT(poll(&wait, 1, side->patient_ms) == 1, "%s %zu is kept", what, number);
         count = recv(fd, &byte, 1, MSG_DONTWAIT);
     }
 }
@@ -157,7 +157,7 @@ enum {
 };
 
 struct answer {
-    const char *says;
+    const char *name;
     bool begins;    /* with the eight bytes of HELLO; else it is noise */
     uint8_t lowest; /* versions */
     uint8_t highest;
@@ -231,10 +231,10 @@ static void wrong_listener(struct side *side)
         int other = accept(fd, NULL, NULL);
         EXPECT(other >= 0, "accept: %s", strerror(errno));
         say_answer(side, other, &answers[i]);
-        struct rdmux_wc wc = NEXT_AFTER(&side->queue, answers[i].says);
+        struct rdmux_wc wc = NEXT_AFTER(&side->queue, answers[i].name);
         EXPECT(wc.opcode == RDMUX_WC_CONNECTED &&
                    wc.status == (uint32_t)expected_of(side, &answers[i]),
-               "%s: got %s", answers[i].says, wc_text(&wc));
+               "%s: got %s", answers[i].name, wc_text(&wc));
         (void)close(other);
         side_track(side, ep);
     }
@@ -257,7 +257,7 @@ static void liars_initiator(struct side *side)
     (void)side_pair(side, NULL);
     exercise(side, &side->queue, side->ep);
     for (size_t i = 0; i < COUNT_OF(answers); i++) {
-        expect_hung_up(side, fds[i], answers[i].says, i);
+        expect_hung_up(side, fds[i], answers[i].name, i);
     }
     BARRIER(side);
     for (size_t i = 0; i < COUNT_OF(answers); i++) {

@@ -547,8 +547,8 @@ static void paths_initiator(struct side *side)
                        paths[i].max_inline >= RDMUX_INLINE_MIN,
                    "path %zu (%s) has strange numbers", i, paths[i].provider);
         } else {
-            EXPECT(paths[i].text[0] != '\0', "path %zu (%s) cannot be used, and no text says why",
-                   i, paths[i].provider);
+            EXPECT(paths[i].text[0] != '\0', "path %zu (%s) cannot be used, and has no text", i,
+                   paths[i].provider);
         }
     }
     EXPECT(usable, "no usable path of %s", side->provider);

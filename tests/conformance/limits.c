@@ -504,7 +504,7 @@ static void crowd_target(struct side *side)
     for (uint64_t count = 0; count < (uint64_t)CROWD_ROUNDS * CROWD; count++) {
         struct rdmux_wc wc = { .opcode = RDMUX_WC_SEND };
         while (wc.opcode == RDMUX_WC_SEND) {
-            wc = NEXT_AFTER(&side->queue, "a message to one of 20 endpoints is not heard");
+            wc = NEXT_AFTER(&side->queue, "a message to one of 20 endpoints does not arrive");
             EXPECT(wc.status == RDMUX_OK, "got %s", wc_text(&wc));
         }
         uint64_t e = CTX_NUMBER(wc.context);

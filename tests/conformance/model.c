@@ -822,7 +822,7 @@ static void huge_target(struct side *side)
 
 static const struct conformance_case cases[] = {
     { "1.1, 1.2, 1.6, 1.8, 1.13, 1.14, 1.16, 2.1, 2.5, 2.6, 2.13, 3.1, 3.3, 3.6, 4.1, 4.3, 6.15",
-      "thousands of random operations in both directions do what the model says",
+      "thousands of random operations in both directions have the results of the model",
       NEEDS_IMM | NEEDS_ATOMICS | NEEDS_PLACED | NEEDS_FENCE | NEEDS_SEND | NEEDS_WRITE | NEEDS_READ,
       60, CASE_RANDOM, model_case, model_case },
     { "12.5", "writes and reads of 2 GiB, a byte less and more, and of more than 4 GiB are whole",

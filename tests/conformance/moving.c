@@ -78,7 +78,7 @@ static struct rdmux_wc next_request(struct side *side, unsigned *changes)
         if (wc.opcode != RDMUX_WC_PATH_CHANGED) {
             return wc;
         }
-        EXPECT(wc.status != RDMUX_OK, "the event does not tell why: %s", wc_text(&wc));
+        EXPECT(wc.status != RDMUX_OK, "the event has no cause: %s", wc_text(&wc));
         EXPECT(wc.ep == side->ep && wc.imm > 1, "an odd event: %s, epoch %u", wc_text(&wc), wc.imm);
         ++*changes;
     }
@@ -164,7 +164,7 @@ static void take_round(struct side *side, struct region *region, unsigned round,
 static void await_changes(struct side *side, unsigned *changes, unsigned wanted)
 {
     while (*changes < wanted) {
-        struct rdmux_wc wc = NEXT_AFTER(&side->queue, "the move was not told");
+        struct rdmux_wc wc = NEXT_AFTER(&side->queue, "the move has no event");
         EXPECT(wc.opcode == RDMUX_WC_PATH_CHANGED, "%s came", wc_text(&wc));
         ++*changes;
     }
@@ -177,7 +177,7 @@ static void await_changes(struct side *side, unsigned *changes, unsigned wanted)
     EXPECT_EQUAL(info.epoch, wanted + 1);
     EXPECT_EQUAL(stats.moves, wanted);
     EXPECT(wanted == 0 || (info.previous_provider[0] != '\0' && info.previous_status != RDMUX_OK),
-           "the path before is not told: \"%s\"", info.text);
+           "the text lacks the path before: \"%s\"", info.text);
 }
 
 static void open_with_failover(struct side *side)
@@ -276,8 +276,8 @@ static void doubt_initiator(struct side *side)
     EXPECT_OK(rdmux_read(side->ep, &sum, sizeof(sum), NULL, remote, 0, CTX(1), 0));
     (void)WAIT(&side->queue, RDMUX_WC_READ, CTX(1));
     EXPECT(sum >= done && sum <= (uint64_t)ROUNDS * MESSAGES,
-           "%" PRIu64 " of %d atomics were carried out, %" PRIu64 " were said to be", sum,
-           ROUNDS * MESSAGES, done);
+           "%" PRIu64 " of %d atomics were executed, %" PRIu64 " completed", sum, ROUNDS * MESSAGES,
+           done);
     rdmux_remote_close(remote);
     BARRIER(side);
     side_finish(side);
@@ -346,10 +346,10 @@ static void limit_target(struct side *side)
     (void)side_pair(side, &attr);
     BARRIER(side);
     TAKE(side, &ended, 1);
-    for (bool told = ended == 0; !told;) {
+    for (bool is_over = ended == 0; !is_over;) {
         struct rdmux_wc wc = NEXT(&side->queue);
-        told = wc.opcode == RDMUX_WC_DISCONNECTED;
-        EXPECT(!told || wc.status == RDMUX_PEER_GONE, "%s came", wc_text(&wc));
+        is_over = wc.opcode == RDMUX_WC_DISCONNECTED;
+        EXPECT(!is_over || wc.status == RDMUX_PEER_GONE, "%s came", wc_text(&wc));
     }
     BARRIER(side);
     side_finish(side);

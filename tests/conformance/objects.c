@@ -41,7 +41,7 @@ static void children_initiator(struct side *side)
     region_free(side, &region);
     EXPECT_OK(rdmux_listen(side->fabric, "127.0.0.1:0", NULL, &listener));
     EXPECT_STATUS(rdmux_fabric_close(side->fabric), RDMUX_INVALID); /* a listener is left */
-    EXPECT(*rdmux_last_error() != '\0', "no text says why");
+    EXPECT(*rdmux_last_error() != '\0', "there is no error text");
     rdmux_listener_close(listener);
 
     EXPECT_OK(rdmux_cq_destroy(NULL));

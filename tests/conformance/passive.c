@@ -82,15 +82,15 @@ static void asleep_target(struct side *side)
 }
 
 /* Computes, and checks the socketpair from time to time without an rdmux call. */
-static void compute_until_told(struct side *side)
+static void compute_until_signal(struct side *side)
 {
-    struct pollfd told = { .fd = side->sync, .events = POLLIN };
+    struct pollfd wait = { .fd = side->sync, .events = POLLIN };
     volatile uint64_t number = 1;
     do {
         for (unsigned i = 0; i < 100000; i++) {
             number = number * UINT64_C(6364136223846793005) + 1;
         }
-    } while (poll(&told, 1, 0) == 0);
+    } while (poll(&wait, 1, 0) == 0);
 }
 
 static void computing_target(struct side *side)
@@ -98,7 +98,7 @@ static void computing_target(struct side *side)
     side_open_pair(side, NULL);
     struct region region = region_make(side, MEMORY_ALLOCATED, REGION_SIZE, ACCESS_ALL);
     give_token(side, &region);
-    compute_until_told(side);
+    compute_until_signal(side);
     BARRIER(side);
     EXPECT_PATTERN(region.addr, SIZE, side->seed + ROUNDS - 1);
     side_finish(side);
@@ -180,7 +180,7 @@ static void idle_target(struct side *side)
     EXPECT_EQUAL(side->info.liveness_ms, SHORT_LIVENESS_MS * side->patience);
     struct region region = region_make(side, MEMORY_ALLOCATED, 8, ACCESS_ALL);
     give_token(side, &region);
-    compute_until_told(side);
+    compute_until_signal(side);
     BARRIER(side);
     EXPECT_EQUAL(region.addr[0], 'i');
     side_finish(side);

@@ -533,7 +533,7 @@ static void srq_target(struct side *side)
         uint64_t number = 0;
         memcpy(&e, message, 8);
         memcpy(&number, message + 8, 8);
-        EXPECT(e < SRQ_EPS && wc.ep == eps[e], "message %" PRIu64 " is told of another endpoint", i);
+        EXPECT(e < SRQ_EPS && wc.ep == eps[e], "message %" PRIu64 " names another endpoint", i);
         EXPECT_EQUAL(number, next[e]);
         EXPECT_EQUAL(wc.length, srq_length(e, number));
         EXPECT_PATTERN(message + 16, srq_length(e, number) - 16, side->seed + e + 10 * number);

@@ -282,7 +282,7 @@ void await_revoked(struct side *side, struct rdmux_remote *remote)
         if (info.status != RDMUX_OK) {
             break;
         }
-        EXPECT(!time_is_up(), "an importer is not told that the region's rights were taken back");
+        EXPECT(!time_is_up(), "an importer does not learn of a revoke");
         (void)sched_yield();
     }
     EXPECT_EQUAL(info.status, RDMUX_DENIED);

@@ -103,7 +103,7 @@ static void loan_close(struct side *side, struct rdmux_srq *srq, struct rdmux_ep
         loan_post(srq, words, LOAN_DEPTH);
         BARRIER(side);
         struct rdmux_wc wc = loan_take(side, "a message does not come");
-        EXPECT(wc.ep == eps[i], "a message is told of another endpoint");
+        EXPECT(wc.ep == eps[i], "a message names another endpoint");
         BARRIER(side);
         (void)WAIT_OF(&side->queue, eps[i], RDMUX_WC_DISCONNECTED, NULL, RDMUX_PEER_GONE);
         side_close_ep(side, eps[i]);
@@ -141,7 +141,7 @@ static void loan_target(struct side *side)
             EXPECT(number < LOAN_DEPTH && (came & 1U << number) == 0,
                    "message %" PRIu64 " of %d came", number, LOAN_DEPTH);
             EXPECT(wc.ep == eps[loan_sender(round, (unsigned)number)],
-                   "message %" PRIu64 " is told of another endpoint", number);
+                   "message %" PRIu64 " names another endpoint", number);
             came |= 1U << number;
         }
         BARRIER(side);
@@ -293,7 +293,7 @@ static void open_target(struct side *side)
         memcpy(&number, bytes, sizeof(number));
         EXPECT(number < OPEN_MESSAGES && wc.ep == eps[number * 7 % OPEN_EPS] &&
                    wc.length == open_length(number),
-               "message %u says it is %u: %s", i, number, wc_text(&wc));
+               "message %u has the number %u: %s", i, number, wc_text(&wc));
         EXPECT_PATTERN_FROM(bytes + 4, open_length(number) - 4, side->seed + number, 4);
         EXPECT_OK(rdmux_srq_recv(srq, bytes, OPEN_SIZE, region.mr, wc.context));
     }

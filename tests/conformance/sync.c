@@ -104,34 +104,34 @@ void barrier_at(const char *file, int line, struct side *side)
     }
 }
 
-static int victim_tells = -1;
+static int victim_pipe = -1;
 
 void victim_start(struct victim *victim, struct side *side, void (*body)(struct side *side))
 {
-    int tells[2];
-    EXPECT(pipe(tells) == 0, "pipe: %s", strerror(errno));
+    int ends[2];
+    EXPECT(pipe(ends) == 0, "pipe: %s", strerror(errno));
     pid_t forked_by = getpid();
     pid_t pid = fork();
     EXPECT(pid >= 0, "fork: %s", strerror(errno));
     if (pid == 0) {
-        (void)close(tells[0]);
+        (void)close(ends[0]);
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != forked_by) {
             _exit(1);
         }
-        victim_tells = tells[1];
+        victim_pipe = ends[1];
         body(side);
         FAIL("the case is wrong: the body of a victim returned");
     }
-    (void)close(tells[1]);
+    (void)close(ends[1]);
     victim->pid = pid;
-    victim->ready = tells[0];
+    victim->ready = ends[0];
 }
 
 void victim_ready(struct side *side)
 {
     (void)side;
-    EXPECT(write(victim_tells, "r", 1) == 1, "write: %s", strerror(errno));
+    EXPECT(write(victim_pipe, "r", 1) == 1, "write: %s", strerror(errno));
 }
 
 void victim_await(struct victim *victim)
