@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
  * Faults under load on simulated adapters: two hosts in one process, virtual
- * time, a seed. Each run connects the two by several paths, keeps the load of
- * load.h going in both directions, breaks the path it is on, often a second
- * time while it is moving, mends what can be mended, and so on. Then everything
- * has to be there, once. Without failover (--plain) the same faults end both
- * endpoints, by the rules of docs/SEMANTICS.md, 7 and 8.
+ * time, a seed. Each run connects the two by several paths, runs the load of
+ * load.h in both directions, breaks the path in use, often a second time during
+ * the move, mends the broken parts, and so on. At the end each message must
+ * have arrived once. Without failover (--plain) the same faults end both
+ * endpoints, by rules 7 and 8 of docs/SEMANTICS.md.
  */
 #include "campaign_scene.h"
 
@@ -20,7 +20,7 @@
 
 /* -------------------------------------------------------------------------------------- a fault */
 
-/* Packets that are sent now come so late that the move is over by then. */
+/* Delays the packets sent now until the move is over. */
 static void hold_packets(struct scene *scene)
 {
     char text[64];
@@ -32,8 +32,8 @@ static void hold_packets(struct scene *scene)
     (void)sim_world_set(scene->world, "latency=0");
 }
 
-/* Breaks the path at one of its ends. Which fault it came to: some need an
- * adapter, others a socket. */
+/* Breaks the path at one of its ends. Returns the fault, which may be another
+ * one: some faults need an adapter, others a socket. */
 static enum fault strike(struct scene *scene, enum fault fault, struct side *side)
 {
     const struct rdmux_ep_info info = scene_info(side);
@@ -81,7 +81,7 @@ static enum fault strike(struct scene *scene, enum fault fault, struct side *sid
     return fault;
 }
 
-/* What can be mended is. */
+/* Mends all faults that can be mended. */
 static void mend(struct scene *scene)
 {
     sim_cut(scene->sides[0].host, scene->sides[1].host, false);
@@ -130,7 +130,7 @@ static uint64_t received(const struct scene *scene)
            load_counts(scene->sides[1].load)->messages;
 }
 
-/* Where both stand. */
+/* Fails the run with the states of both sides. */
 static bool stands_still(struct scene *scene, const char *what)
 {
     char a[RUN_TEXT / 3];
@@ -151,7 +151,7 @@ static const char *ends_text(struct scene *scene)
     return text;
 }
 
-/* The load goes on until so many more messages have come. */
+/* Runs the load until so many more messages have arrived. */
 static bool carry(struct scene *scene, uint64_t more)
 {
     const uint64_t until = received(scene) + more;
@@ -167,7 +167,7 @@ static bool carry(struct scene *scene, uint64_t more)
     return true;
 }
 
-/* Time is the world's, so no machine is too slow for this. A second fault has its own time. */
+/* The time is virtual, so no machine is too slow. A second fault has its own time. */
 static bool was_in_time(struct scene *scene, enum fault fault, uint64_t noticed_ns,
                         uint64_t moved_ns, bool has_second)
 {
@@ -184,7 +184,7 @@ static bool was_in_time(struct scene *scene, enum fault fault, uint64_t noticed_
     return true;
 }
 
-/* Until both are on another path than before. */
+/* Runs the load until both have moved to another path. */
 static bool await_move(struct scene *scene, const struct rdmux_ep_info *before, enum fault fault,
                        bool strikes_again)
 {
@@ -231,7 +231,7 @@ static bool await_move(struct scene *scene, const struct rdmux_ep_info *before, 
     }
 }
 
-/* A fault that comes to nothing, as its call is not made any more, is none. */
+/* Breaks the path, waits for the move, and continues the load. */
 static bool survive(struct scene *scene, enum fault fault, bool has_second)
 {
     struct side *side = &scene->sides[below(&scene->chance, SIDES)];
@@ -256,12 +256,12 @@ static uint64_t in_doubt(const struct scene *scene)
            load_counts(scene->sides[1].load)->doubtful;
 }
 
-/* Until both are on the first path again. By itself that leaves nothing in
- * doubt. */
+/* Runs the load until failback to the first path, which must leave no request
+ * in doubt. */
 static bool go_back(struct scene *scene)
 {
     const uint32_t epoch = scene_info(&scene->sides[0]).epoch;
-    if (!carry(scene, 200)) { /* what the fault has left in doubt is told by then */
+    if (!carry(scene, 200)) { /* requests in doubt by the fault have completed by then */
         return false;
     }
     const uint64_t doubtful = in_doubt(scene);
@@ -286,7 +286,7 @@ static bool go_back(struct scene *scene)
         if (a.state == RDMUX_EP_CONNECTED && b.state == RDMUX_EP_CONNECTED && a.epoch == b.epoch &&
             a.epoch > epoch) {
             if (strcmp(a.provider, scene->scenario.path) == 0) {
-                break; /* a fault that was to strike later comes to nothing */
+                break; /* a fault that was due later did not happen */
             }
             mend(scene); /* and then it is better again */
         }
@@ -312,7 +312,7 @@ static bool go_back(struct scene *scene)
 
 static bool finish(struct scene *scene)
 {
-    (void)sim_advance(scene->world, LATE_NS); /* what is late comes now */
+    (void)sim_advance(scene->world, LATE_NS); /* delayed packets arrive now */
     for (uint32_t i = 0; i < SIDES; i++) {
         load_finish(scene->sides[i].load);
     }
@@ -366,7 +366,7 @@ static bool go_with_failover(struct scene *scene)
     return finish(scene);
 }
 
-/* Rules 7 and 8: both end, in time, each request once. */
+/* Checks rules 7 and 8: both end, in time, and each request completes once. */
 static bool go_without(struct scene *scene)
 {
     struct side *side = &scene->sides[below(&scene->chance, SIDES)];
@@ -506,8 +506,8 @@ static void add_result(struct result *sum, const struct result *more)
     sum->failed += more->failed;
 }
 
-/* Seeds of a scenario in a process of their own: a crash is nothing to the
- * others. */
+/* Runs the seeds of a scenario in a process of their own, so that a crash ends
+ * no other scenario. */
 static pid_t start(const char *plugin, const struct scenario *scenario, uint64_t seed,
                    uint64_t count, struct result *result)
 {
@@ -601,7 +601,7 @@ static uint64_t faults_of(const struct result *result)
     return faults;
 }
 
-static void tell(struct result *sum, bool has_failover)
+static void print_result(struct result *sum, bool has_failover)
 {
     const uint64_t faults = faults_of(sum);
     for (int i = 0; i < FAULTS; i++) {
@@ -621,7 +621,7 @@ static void tell(struct result *sum, bool has_failover)
     if (has_failover) {
         printf("# gone back to the better path %llu times\n", (unsigned long long)sum->returned);
     } else {
-        printf("# both ends had been told after %.3f ms at most\n", (double)sum->ended_ns / 1e6);
+        printf("# both endpoints had ended after %.3f ms at most\n", (double)sum->ended_ns / 1e6);
     }
     printf("# requests %llu: writes %llu, reads %llu, atomics %llu, unsignaled "
            "%llu, lists %llu, "
@@ -653,7 +653,7 @@ static int usage(void)
                 "  --runs N     runs of each scenario (default 1)\n"
                 "  --plain      without failover\n"
                 "  --case TEXT  only scenarios whose name has this in it\n"
-                "  --replay     one run of the first such scenario, told step by step\n",
+                "  --replay     one run of the first such scenario, printed step by step\n",
                 stderr);
     return 2;
 }
@@ -756,7 +756,7 @@ int main(int argc, char **argv)
     }
     printf("# seeds %llu to %llu\n", (unsigned long long)seed,
            (unsigned long long)(seed + count * runs - 1));
-    tell(sum, has_failover);
+    print_result(sum, has_failover);
     printf("1..%zu\n", cases);
     return failures != 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Two hosts in one process: how the two sides connect and part. */
+/* Two hosts in one process: set-up, turns and end of the two sides. */
 #include "campaign_scene.h"
 
 #include <errno.h>
@@ -98,7 +98,7 @@ bool scene_open_side(struct scene *scene, uint32_t index)
     return side->load != NULL || scene_fail(scene, "a load: %s", load_why());
 }
 
-/* Takes what has come. */
+/* Takes the entries. */
 static size_t poll_side(struct side *side)
 {
     struct rdmux_wc wcs[ENTRIES];
@@ -127,8 +127,6 @@ static void progress(struct scene *scene)
     }
 }
 
-/* One turn of the world: what the library's threads would do, then both
- * programs. */
 void scene_turn(struct scene *scene, bool posts)
 {
     size_t came = 0;
@@ -240,7 +238,7 @@ void scene_close(struct scene *scene)
 
 /* -------------------------------------------------------------------------------------- sockets */
 
-/* The port that a descriptor's other end has; 0: it is no connection of TCP. */
+/* Returns the port of a descriptor's other end, 0 if it is no TCP connection. */
 static unsigned peer_port(int fd)
 {
     struct sockaddr_in name = { .sin_port = 0 };
@@ -259,8 +257,6 @@ static bool is_marked(int fd)
     return getsockopt(fd, IPPROTO_IP, IP_TOS, &tos, &length) == 0 && tos != 0;
 }
 
-/* Cuts the connector's control channel, or a data socket of it. False: there is
- * none. */
 bool scene_cut_socket(struct scene *scene, bool is_control)
 {
     char address[RDMUX_ADDRESS_MAX];

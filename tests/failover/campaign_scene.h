@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a run of the campaign has: two hosts with simulated adapters, in virtual
- * time, and a side of the load on each. */
+/* A run of the campaign: two hosts with simulated adapters, in virtual time,
+ * and a side of the load on each. */
 #ifndef RDMUX_TESTS_FAILOVER_CAMPAIGN_SCENE_H
 #define RDMUX_TESTS_FAILOVER_CAMPAIGN_SCENE_H
 
@@ -17,15 +17,15 @@ enum {
     LINKS = 3,
     ENTRIES = 64,
     LIVENESS_MS = 600,
-    MOVE_MS = 100,    /* what a move may take once it is known that the path has failed … */
-    STANDBY_MS = 200, /* … and with each other path that swallows everything */
-    LATER_MS = 25,    /* than the liveness time: until the programs have polled */
+    MOVE_MS = 100,    /* limit of a move, from the detection of the failure … */
+    STANDBY_MS = 200, /* … and more for each other path that drops all packets */
+    LATER_MS = 25,    /* after the liveness time: until the programs have polled */
     TRIES_MS = 1880,  /* without failover: 7 tries of an adapter whose peer asks for so much time */
-    BUSY_NS = 500,    /* of a turn in which something came */
-    IDLE_NS = 5000,   /* of a turn in which nothing came */
-    TURNS_MAX = 1200000,    /* a run that takes more has come to a standstill */
+    BUSY_NS = 500,    /* of a turn with entries */
+    IDLE_NS = 5000,   /* of a turn without entries */
+    TURNS_MAX = 1200000,    /* a longer run makes no progress */
     LATE_NS = 30000000,     /* packets held back */
-    HOLD_MS = 50,           /* before going back */
+    HOLD_MS = 50,           /* before failback */
     MESSAGES_BETWEEN = 120, /* received by both sides together between two faults, at most */
     SAMPLES = 4096,
     PAIRS = 16,
@@ -61,15 +61,15 @@ struct pair {
     uint64_t moved_ns[SAMPLES]; /* since it was noticed */
 };
 
-/* What runs have come to; shared with the children that take them. */
+/* Results of runs; shared with the child processes. */
 struct result {
     uint64_t runs;
     uint64_t faults[FAULTS];
-    uint64_t second; /* of them: while a move was under way */
+    uint64_t second; /* faults during a move */
     uint64_t returned;
     uint64_t survived;
     uint64_t ended;
-    uint64_t ended_ns; /* the longest time from the fault to both ends */
+    uint64_t ended_ns; /* longest time from the fault until both have ended */
     struct load_errors errors;
     struct load_counts counts;
     struct pair pairs[PAIRS];
@@ -84,7 +84,7 @@ struct scenario {
     enum fault fault;
     bool has_second;
     bool has_failover;
-    bool goes_back; /* the second fault is then on the way back */
+    bool goes_back; /* the second fault is during failback */
 };
 
 struct side {
@@ -99,7 +99,7 @@ struct side {
     struct load *load;
     struct chance secrets;
     bool is_connected;
-    uint64_t moved_ns; /* when it was last told so */
+    uint64_t moved_ns; /* time of the last PATH_CHANGED */
     uint32_t state;
 };
 
@@ -117,26 +117,26 @@ struct scene {
     struct result *result;
 };
 
-/* Makes the side's host the one that the next calls see, see process_use(). */
+/* Makes the side's host the one of the next calls, see process_use(). */
 void scene_use(const struct side *side);
-/* Notes why the run has failed, the first time. Returns false. */
+/* Keeps the cause of the first failure. Returns false. */
 bool scene_fail(struct scene *scene, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Tells what happens if the run is told step by step. side NULL: of none. */
+/* Prints a step if the run is verbose. side NULL: of no side. */
 void scene_trace(const struct scene *scene, const char *what, const struct side *side);
 
 bool scene_open_side(struct scene *scene, uint32_t index);
 /* Connects the two and begins the load. */
 bool scene_open_pair(struct scene *scene);
 void scene_close(struct scene *scene);
-/* One turn of the world: what the library's threads would do, then both
+/* One turn of the world: the work of the library's threads, then of both
  * programs. */
 void scene_turn(struct scene *scene, bool posts);
 
-/* Cuts the connector's control channel, or a data socket of it. False: there is
- * none. */
+/* Cuts the connector's control channel, or one of its data sockets. Returns
+ * false if there is none. */
 bool scene_cut_socket(struct scene *scene, bool is_control);
 struct rdmux_ep_info scene_info(struct side *side);
-/* The adapter of a provider; -1: it has none. */
+/* Returns the adapter of a provider, -1 if it has none. */
 int scene_link(const char *provider);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What has become of the requests. */
+/* Completions of requests. */
 #include "load_model.h"
 
 #include <string.h>
@@ -29,7 +29,7 @@ static void swapped(struct load *load, const struct request *request, uint64_t b
     if (before == table->swapped[request->slot]) {
         table->swapped[request->slot] = request->number;
     } else if (maybe != 0 && before == maybe) {
-        table->swapped[request->slot] = maybe; /* the one in doubt had been carried out */
+        table->swapped[request->slot] = maybe; /* the one in doubt was executed */
     } else {
         load_wrong(load, &load->errors.mismatched, "a compare_swap has found %llu instead of %llu",
                    (unsigned long long)before, (unsigned long long)table->swapped[request->slot]);
@@ -93,7 +93,7 @@ static void request_is_doubtful(struct load *load, const struct request *request
         table->added_doubtful[request->slot]++;
         break;
     case REQUEST_SWAP:
-        /* With two of them in doubt the word is left alone. */
+        /* With two swaps in doubt the word is not used any more. */
         load->is_swapping[request->slot] = table->swapped_or[request->slot][0] != 0;
         table->swapped_or[request->slot][load->is_swapping[request->slot]] = request->number;
         break;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What the parts of a load share: its messages and memory, and what it knows of them. */
+/* Shared by the parts of a load: its messages, its memory, and the model of both. */
 #ifndef FAILOVER_LOAD_MODEL_H
 #define FAILOVER_LOAD_MODEL_H
 
@@ -12,20 +12,20 @@ enum {
     TEXT_LEAST = 64, /* bytes of a mail, header included */
     HOLD_MAX = 400,  /* entries that a mail is kept for */
     MARK = 0x6d,
-    SCRIBBLE = 0x5c, /* over buffers that are the program's again */
+    SCRIBBLE = 0x5c, /* overwrites free buffers */
 };
 #define STATUS_NONE UINT32_MAX
 
 /* ------------------------------------------------------------------------------------- messages */
 
 enum message_kind {
-    KIND_TEXT = 1, /* nothing but bytes */
+    KIND_TEXT = 1, /* bytes only */
     KIND_MAIL = 2, /* a slot has a text */
-    KIND_FREE = 3, /* a slot is the peer's again */
+    KIND_FREE = 3, /* a slot is free for the peer */
     KIND_DONE = 4, /* a table follows */
 };
 
-/* What a message begins with, and a mail that came by write_imm. */
+/* Header of a message, and of a mail that came by write_imm. */
 struct message {
     uint64_t magic;
     uint64_t sequence; /* from 1 */
@@ -36,7 +36,7 @@ struct message {
     uint64_t number; /* of the mail's text */
 };
 
-/* What KIND_DONE brings behind the header. */
+/* Table behind the header of KIND_DONE. */
 struct table {
     uint64_t notes[LOAD_NOTES];
     uint64_t single_done[LOAD_SINGLES];
@@ -44,14 +44,14 @@ struct table {
     uint64_t added_done[LOAD_ADDED];
     uint64_t added_doubtful[LOAD_ADDED];
     uint64_t swapped[LOAD_SWAPPED];
-    uint64_t swapped_or[LOAD_SWAPPED][2]; /* or one of these, of swaps in doubt */
+    uint64_t swapped_or[LOAD_SWAPPED][2]; /* or one of these values, of swaps in doubt */
     uint64_t doubtful_count;
     uint64_t doubtful[LOAD_DOUBTFUL];
 };
 _Static_assert(sizeof(struct message) + sizeof(struct table) <= LOAD_SLOT_SIZE,
                "the last message fits");
 
-/* What a side's region has. */
+/* Layout of a side's region. */
 struct region {
     uint8_t mails[LOAD_MAILS][LOAD_SLOT_SIZE];
     uint8_t notes[LOAD_NOTES][LOAD_SLOT_SIZE];
@@ -99,12 +99,12 @@ struct load {
     /* Requests, by the sequence of their posting. */
     struct request ring[LOAD_RING];
     uint64_t posted;
-    uint64_t done;     /* those before it are over */
+    uint64_t done;     /* requests before it have completed */
     uint64_t silent;   /* posted since the last signaled one */
     uint64_t signaled; /* entries owed */
     uint64_t message;  /* of the last message posted */
 
-    /* The peer's region, as this side has written it. */
+    /* The model of the peer's region, by this side's writes. */
     bool is_busy[LOAD_MAILS];
     uint64_t text; /* number of the last text */
     uint64_t notes[LOAD_NOTES];
@@ -112,18 +112,18 @@ struct load {
     struct table table;
     bool is_swapping[LOAD_SWAPPED];
 
-    /* This side's own. */
+    /* The model of this side. */
     uint64_t receives_posted;
     uint64_t receives_taken;
     uint64_t expected; /* next message of the peer */
     uint64_t entries;
     struct kept kept[LOAD_MAILS];
-    uint64_t gaps[LOAD_DOUBTFUL]; /* messages that were not there when later ones came */
+    uint64_t gaps[LOAD_DOUBTFUL]; /* messages that were missing when later ones came */
     uint64_t gap_count;
 
     bool is_finishing;
     bool has_said_done;
-    bool done_is_over; /* the message that said so */
+    bool done_is_over; /* the send of KIND_DONE has completed */
     bool peer_is_done;
     bool has_ended;
     uint32_t end_status;
@@ -136,13 +136,13 @@ struct load {
 /* Counts an error, and keeps the first one's text. */
 __attribute__((format(printf, 3, 4))) void load_wrong(struct load *load, uint64_t *count,
                                                       const char *format, ...);
-/* A request, or a receive, has failed: may it, with that status and behind those before? Rule 7.2: the
- * first that fails has the cause or FLUSHED, those behind it FLUSHED. */
+/* Checks the status of a failed request or receive. Rule 7.2: the first has the cause or FLUSHED,
+ * those behind it FLUSHED. */
 void load_failed(struct load *load, uint32_t status, bool is_receive);
-/* Everything is over but what the peer keeps. */
+/* Returns whether all requests have completed. */
 bool load_is_idle(const struct load *load);
 
-/* Bytes that follow from whose they are and a number. */
+/* Bytes that follow from their side and number. */
 void load_fill(uint8_t *out, size_t length, uint64_t seed, uint32_t side, uint64_t number);
 bool load_is_filled(const uint8_t *bytes, size_t length, uint64_t seed, uint32_t side,
                     uint64_t number);
@@ -150,7 +150,7 @@ bool load_is_all(const uint8_t *bytes, uint8_t value, size_t length);
 uint64_t load_magic_of(const struct load *load, uint32_t side);
 /* Texts of messages and of slots have different seeds. */
 uint64_t load_text_seed(const struct load *load);
-/* A note's text has a length of its own, so that the whole slot is always written. */
+/* Each note has one length, so that each text covers the one before. */
 size_t load_note_size(uint32_t slot);
 
 /* The buffers of a request and of a receive. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What the load asks for. */
+/* Requests of the load. */
 #include "load_model.h"
 
 #include <string.h>
@@ -30,7 +30,8 @@ static uint32_t cut(struct load *load, size_t length, struct rdmux_sge *list, bo
     return pieces;
 }
 
-/* Posts a request whose bytes stand in its slot. False: not now; nothing has changed. */
+/* Posts a request whose bytes are in its slot. Returns false, with nothing changed, if it cannot be
+ * posted now. */
 static bool post(struct load *load, const struct request *what, struct rdmux_wr *wr)
 {
     struct rdmux_sge list[PIECES_MAX];
@@ -141,8 +142,8 @@ static bool post_write(struct load *load, const struct request *what, uint64_t o
     return true;
 }
 
-/* Perhaps an older text, the text in one or two writes, and the message that names it. Where one of them finds no
- * room the slot is not the peer's yet; it is written anew the next time. */
+/* Writes perhaps an older text, then the text in one or two writes, and sends the message that names
+ * it. If the queue has no room for one of them, this side keeps the slot, and writes it anew later. */
 static void post_mail(struct load *load)
 {
     uint32_t slot = below(&load->chance, LOAD_MAILS);
@@ -263,7 +264,7 @@ static bool wants_more(const struct load *load)
     return !load->is_finishing && load->message < load->attr.messages;
 }
 
-/* Mails whose time is over go back. */
+/* Frees the mails whose time is over. */
 static void free_mails(struct load *load)
 {
     for (uint32_t slot = 0; slot < LOAD_MAILS; slot++) {

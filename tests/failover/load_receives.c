@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What the peer has brought. */
+/* Messages and mails of the peer. */
 #include "load_model.h"
 
 #include <string.h>
@@ -28,7 +28,8 @@ static bool is_gap(struct load *load, uint64_t sequence)
     return false;
 }
 
-/* Messages missing in front of this one are forgiven if their sender says in the end that they were in doubt. */
+/* Notes the missing messages in front of this one. They are no error if their sender reports them as in
+ * doubt at the end. */
 static void count_message(struct load *load, uint64_t sequence)
 {
     load->counts.messages++;
@@ -115,7 +116,7 @@ static void check_memory(struct load *load, const struct table *table)
     }
 }
 
-/* Everything was said: what is missing now, and not in doubt, is lost. */
+/* After the peer's table: a message that is missing and not in doubt is lost. */
 static void take_done(struct load *load, const uint8_t *bytes)
 {
     struct table table;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Two processes with the load of load.h between them, over paths of a real kernel, while they break them: by turns, once
- * in each epoch, the side whose turn it is cuts the path that they are on and mends it once both have moved.
+ * Two processes with the load of load.h between them, over paths of a real kernel, which they break by
+ * turns: once in each epoch one side cuts the path in use, and mends it once both have moved.
  *
  *   pair serve ADDRESS OPTION...    prints "listening on ADDRESS"; takes one connection
  *   pair drive ADDRESS OPTION...
@@ -25,7 +25,7 @@ enum {
     CUTS_MAX = 8,
     SETUP_MS = 20000,
     WAIT_MS = 1,
-    PATIENCE_S = 30, /* for anything that is waited for */
+    PATIENCE_S = 30, /* limit of each wait */
     MESSAGES_BETWEEN = 60,
     DESCRIPTORS_MAX = 256,
 };
@@ -52,7 +52,7 @@ struct pair {
 
     /* The fault under way, made by this side. */
     bool has_only_tcp;
-    bool is_cut; /* by a command, and to be mended */
+    bool is_cut; /* by a command, until mended */
     bool is_struck;
     char from[RDMUX_NAME_MAX];
     const char *what;
@@ -131,17 +131,17 @@ static void strike(struct pair *pair)
     const struct cut *cut = &pair->cuts[below(&pair->chance, pair->cut_count)];
     pair->what = cut->name;
     call(cut->command);
-    pair->struck_ns = now_ns(); /* now it is surely cut */
+    pair->struck_ns = now_ns(); /* from now on it is cut */
 }
 
-/* Only the side whose turn it is strikes in an epoch. */
+/* Returns whether this side breaks the path in the epoch. */
 static bool has_turn(const struct pair *pair, uint32_t epoch)
 {
     return epoch != 0 && epoch <= pair->faults && epoch / 2 % 2 == pair->index;
 }
 
-/* Takes turns: who strikes, and when, follows from the epoch and what has come in it. An epoch that
- * ends before its strike is said, with the reason. */
+/* Breaks the path if it is this side's turn: side and time follow from the epoch and the messages in
+ * it. An epoch that ends before its fault is printed, with the reason. */
 static void look(struct pair *pair)
 {
     pair->info = (struct rdmux_ep_info)RDMUX_EP_INFO_INIT;
@@ -257,7 +257,7 @@ static void go(struct pair *pair)
     }
 }
 
-static int tell(struct pair *pair)
+static int print_result(struct pair *pair)
 {
     const struct load_errors *errors = load_errors(pair->load);
     const struct load_counts *counts = load_counts(pair->load);
@@ -303,7 +303,7 @@ static void connect_pair(struct pair *pair, const char *address, const char *pat
     load_set_attr(pair->load, &attr);
     attr.liveness_ms = liveness_ms;
     attr.failover_attempts = 100000;
-    attr.failback_hold_ms = 1; /* all paths fail many times, and none is left out for that */
+    attr.failback_hold_ms = 1; /* all paths fail many times, and none is excluded for it */
     if (pair->index == 0) {
         must(rdmux_connect(pair->fabric, pair->cq, address, &attr, SETUP_MS, &pair->ep),
              "rdmux_connect");
@@ -375,8 +375,8 @@ int main(int argc, char **argv)
     pair.index = strcmp(argv[optind], "drive") == 0 ? 0 : 1;
     pair.chance.state = pair.seed * 2 + pair.index;
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
-    pair.has_only_tcp = strcmp(paths, "tcp") == 0; /* then what it is on breaks */
+    pair.has_only_tcp = strcmp(paths, "tcp") == 0; /* then the wire in use breaks */
     connect_pair(&pair, argv[optind + 1], paths, liveness_ms);
     go(&pair);
-    return tell(&pair); /* the process ends with everything */
+    return print_result(&pair); /* the end of the process frees the rest */
 }
