@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * One end of a connection with a mixed load, and a model of the load's effects that is independent of
- * the library. Both ends run the same code, in one process or in two: each message has its number and
- * bytes that follow from it, and at the end each side sends a table of its writes.
+ * One end of a connection with a mixed load, and a model of the load's effects that is independent
+ * of the library. Both ends run the same code, in one process or in two: each message has its
+ * number and bytes that follow from it, and at the end each side sends a table of its writes.
  *
- * Messages  Numbered per direction. A message that is lost, doubled or out of order is counted. With
- *           NO_REPLAY a message may be lost if its sender got OUTCOME_UNKNOWN.
- * Mails     Writes into a slot of the peer's region, perhaps an old text first, then a message (or the
- *           last write as write_imm) that names the slot. The peer compares the slot, writes a mark over
- *           it, and frees it later. A write that arrives late or twice in between destroys the mark.
+ * Messages  Numbered per direction. A message that is lost, doubled or out of order is counted.
+ *           With NO_REPLAY a message may be lost if its sender got OUTCOME_UNKNOWN.
+ * Mails     Writes into a slot of the peer's region, perhaps an old text first, then a message (or
+ *           the last write as write_imm) that names the slot. The peer compares the slot, writes a
+ *           mark over it, and frees it later. A write that arrives late or twice in between
+ *           destroys the mark.
  * Notes     Slots that are written and read again and again. At the end they have the last text.
- * Singles   Likewise, with NO_REPLAY. At the end they have the last text that completed, or a later one.
- * Words     Targets of fetch_add by 1 and of compare_swap. The sum is that of the completed requests and
- *           of some in doubt.
+ * Singles   Likewise, with NO_REPLAY. At the end they have the last text that completed, or a later
+ *           one.
+ * Words     Targets of fetch_add by 1 and of compare_swap. The sum is that of the completed requests
+ *           and of some in doubt.
  */
 #ifndef FAILOVER_LOAD_H
 #define FAILOVER_LOAD_H
@@ -70,8 +72,8 @@ struct load_counts {
 
 struct load;
 
-/* Registers the region with fabric. Returns NULL if memory is short or a call failed; load_why() has
- * the cause. */
+/* Registers the region with fabric. Returns NULL if memory is short or a call failed; load_why()
+ * has the cause. */
 struct load *load_create(struct rdmux_fabric *fabric, const struct load_attr *attr);
 void load_free(struct load *load);
 const char *load_why(void);

@@ -142,8 +142,9 @@ static bool post_write(struct load *load, const struct request *what, uint64_t o
     return true;
 }
 
-/* Writes perhaps an older text, then the text in one or two writes, and sends the message that names
- * it. If the queue has no room for one of them, this side keeps the slot, and writes it anew later. */
+/* Writes perhaps an older text, then the text in one or two writes, and sends the message that
+ * names it. If the queue has no room for one of them, this side keeps the slot, and writes it anew
+ * later. */
 static void post_mail(struct load *load)
 {
     uint32_t slot = below(&load->chance, LOAD_MAILS);

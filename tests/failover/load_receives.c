@@ -28,8 +28,8 @@ static bool is_gap(struct load *load, uint64_t sequence)
     return false;
 }
 
-/* Notes the missing messages in front of this one. They are no error if their sender reports them as in
- * doubt at the end. */
+/* Notes the missing messages in front of this one. They are no error if their sender reports them
+ * as in doubt at the end. */
 static void count_message(struct load *load, uint64_t sequence)
 {
     load->counts.messages++;

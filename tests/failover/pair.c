@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Two processes with the load of load.h between them, over paths of a real kernel, which they break by
- * turns: once in each epoch one side cuts the path in use, and mends it once both have moved.
+ * Two processes with the load of load.h between them, over paths of a real kernel, which they break
+ * by turns: once in each epoch one side cuts the path in use, and mends it once both have moved.
  *
  *   pair serve ADDRESS OPTION...    prints "listening on ADDRESS"; takes one connection
  *   pair drive ADDRESS OPTION...
@@ -140,8 +140,8 @@ static bool has_turn(const struct pair *pair, uint32_t epoch)
     return epoch != 0 && epoch <= pair->faults && epoch / 2 % 2 == pair->index;
 }
 
-/* Breaks the path if it is this side's turn: side and time follow from the epoch and the messages in
- * it. An epoch that ends before its fault is printed, with the reason. */
+/* Breaks the path if it is this side's turn: side and time follow from the epoch and the messages
+ * in it. An epoch that ends before its fault is printed, with the reason. */
 static void look(struct pair *pair)
 {
     pair->info = (struct rdmux_ep_info)RDMUX_EP_INFO_INIT;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Included in front of the correct provider's source: its calls to the core go through the mutant. */
+/* Included in front of the correct provider's source: its calls to the core go through the
+ * mutant. */
 #ifndef MUTANT_HOOKS_H
 #define MUTANT_HOOKS_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The side that posts: requests on their way to the correct provider, and the reports of their ends. */
+/* The side that posts: requests on their way to the correct provider, and the reports of their
+ * ends. */
 #include "mutant.h"
 
 #include <stdlib.h>
@@ -183,8 +184,8 @@ static void complete(struct mutant_ep *mutant, struct rdmux_request *request, ui
 
 /* -------------------------------------------------------------------- requests that are changed */
 
-/* Changes of a record are undone before the core sees it again. provider[] is the provider's own; the
- * correct one does not use it. */
+/* Changes of a record are undone before the core sees it again. provider[] is the provider's own;
+ * the correct one does not use it. */
 enum { CUT = 0, ADDRESS = 1, PIECE = 2 };
 
 static void change_address(struct rdmux_request *request, uint16_t piece, void *addr)

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Peers that fail, each a process of its own, and how long it takes to notice it.
+ * Peers that fail, each a process of its own, and the time until the failure is noticed.
  *
- * `notice` connects to some peers, lets them fail one by one at any moment between two of their beats,
- * and looks: each endpoint ends with PEER_GONE, in time, and every request of it has completed once. The
- * last line has the times. `flood` sends to a peer that takes nothing, as fast as it can, and looks that
- * this costs no memory; then the peer takes it all. `peer` is what both start.
+ * `notice` connects to some peers and lets them fail one by one, each at a random moment between
+ * two heartbeats. It checks that each endpoint ends with PEER_GONE, in time, and that every request
+ * of it has completed once. The last line has the times. `flood` sends to a peer that takes
+ * nothing, as fast as it can, and checks that this costs no memory. Then the peer takes all
+ * messages. `peer` is the process that both start.
  *
- * When is "in time"? Counted from the fault, L is the liveness time. Who stops or is cut off is gone once
- * it was silent for L, and had given a sign of life in every quarter of L. Who ends is noticed by its
- * kernel's word, at once; a quarter of L is the longest that more is waited for. What a library does
- * starts within 10 ms, given a free processor. There may be none: a thread that only sleeps sees how late
- * it is woken, and so late may be each who sleeps on the way; and the kernel counts for how long threads
- * were ready and had no processor (schedstat), those of the looking process from the fault on, those of
- * the peer before.
+ * The limits count from the fault; L is the liveness time. A peer that stops or is cut off is gone
+ * when it has been silent for L; before, it gave a sign of life in every quarter of L. The kernel
+ * reports a peer that ends, at once; a quarter of L is the longest wait for further events. The
+ * library's work starts within 10 ms, given a free processor. The limits allow for a busy machine:
+ * a thread that only sleeps measures how late it is woken, and each sleeper on the way may be that
+ * late; and the kernel counts the time during which threads were ready and had no processor
+ * (schedstat), those of the measuring process since the fault, those of the peer before.
  */
 #include <rdmux/rdmux.h>
 
@@ -48,12 +49,12 @@ enum {
     SETUP_MS = 20000,
     EARLIER_MS = 20,
     LATER_MS = 30,
-    SLEEPERS = 3,       /* who sleep on the way */
-    PACKETS_MS = 50,    /* in which a connection over this host's own network is made */
-    FLOOD_MS = 1500,    /* for which a flood goes on */
+    SLEEPERS = 3,       /* threads that sleep on the way */
+    PACKETS_MS = 50,    /* limit of a connection over this host's own network */
+    FLOOD_MS = 1500,    /* duration of a flood */
     FLOOD_BYTES = 4096, /* of each of its messages */
     SETTLE_MS = 300,    /* of a flood, before memory is measured */
-    GROWTH_KIB = 256,   /* by which the sender may grow then */
+    GROWTH_KIB = 256,   /* permitted growth of the sender afterwards */
     ADDRESS_MAX = 128,
 };
 
@@ -61,9 +62,9 @@ static struct {
     const char *paths;
     const char *fault;
     const char *state;
-    const char *swallow; /* a command: from now on no packet of this host arrives */
-    const char *mend;    /* a command: they do again */
-    const char *manual;  /* who has no service thread: "us" or "peer" */
+    const char *swallow; /* a command that makes all packets of this host vanish */
+    const char *mend;    /* a command that ends this */
+    const char *manual;  /* the side without service thread: "us" or "peer" */
     uint32_t peers;
     uint32_t rounds;
     uint32_t liveness; /* ms */
@@ -128,9 +129,9 @@ static void sleep_ms(uint64_t ms)
     }
 }
 
-static bool is_manual(const char *who)
+static bool is_manual(const char *side)
 {
-    return strcmp(options.manual, who) == 0;
+    return strcmp(options.manual, side) == 0;
 }
 
 static struct rdmux_fabric *open_fabric(bool manual)
@@ -152,8 +153,8 @@ static struct rdmux_ep_attr ep_attr(void)
 
 /* ------------------------------------------------------------------------------------- the peer */
 
-/* So that the end of this process is a reset, and a reset that is lost leaves nothing of the connections
- * in the kernel: as if the host had been turned off. */
+/* Makes the end of this process a reset. If the reset is lost, the kernel keeps no connection
+ * either, as if the host had been turned off. */
 static void leave_no_trace(void)
 {
     const struct linger at_once = { .l_onoff = 1, .l_linger = 0 };
@@ -178,10 +179,10 @@ static bool is_told(void)
 static void await_word(void)
 {
     char byte;
-    require(read(STDIN_FILENO, &byte, 1) == 1, "nothing is told");
+    require(read(STDIN_FILENO, &byte, 1) == 1, "no command came");
 }
 
-/* Answers each message, until it is told to be deaf. */
+/* Answers each message, until the command to be deaf. */
 static void answer(struct rdmux_fabric *fabric, struct rdmux_ep *ep, struct rdmux_cq *cq)
 {
     static uint8_t buffers[RECEIVES][MESSAGE];
@@ -201,8 +202,8 @@ static void answer(struct rdmux_fabric *fabric, struct rdmux_ep *ep, struct rdmu
     }
 }
 
-/* Takes nothing until it is told to; then all, whose numbers count. The first word of a message is its
- * number, the last has ~0. */
+/* Takes nothing until the command; then all messages, in order. The first word of a message is its
+ * number, ~0 in the last one. */
 static void take_flood(struct rdmux_ep *ep, struct rdmux_cq *cq)
 {
     static uint64_t buffers[RECEIVES][FLOOD_BYTES / 8];
@@ -230,7 +231,7 @@ static void take_flood(struct rdmux_ep *ep, struct rdmux_cq *cq)
         MUST(rdmux_recv(ep, wc.context, FLOOD_BYTES, NULL, wc.context));
     }
     require(write(STDOUT_FILENO, &taken, sizeof(taken)) == sizeof(taken), "write");
-    await_word(); /* of the sender's end */
+    await_word(); /* the sender has ended */
 }
 
 static int be_peer(void)
@@ -270,10 +271,10 @@ struct peer {
     struct rdmux_ep *ep;
     uint64_t fault_due_ns;
     _Atomic uint64_t fault_begun_ns; /* 0: not yet */
-    uint64_t fault_done_ns;          /* the breaker's, until it has ended */
+    uint64_t fault_done_ns;          /* written by the thread of the fault, until it has ended */
     uint64_t noticed_ns;             /* 0: not yet */
-    /* For how long its threads had no processor, when it was connected and at the fault; ours, at the
-     * fault and when it was noticed. */
+    /* Time without a processor: of the peer's threads, at the connection and at the fault; of ours,
+     * at the fault and when it was noticed. */
     uint64_t its_waits_ns[2];
     uint64_t our_waits_ns[2];
     uint64_t posted;
@@ -328,7 +329,7 @@ static void connect_peer(struct peer *peer, struct rdmux_fabric *fabric, struct 
     }
 }
 
-/* The thread that sleeps, and how late it was woken at worst. */
+/* The thread that sleeps, and the longest delay of its wake-ups. */
 static struct {
     pthread_t thread;
     _Atomic bool over;
@@ -348,8 +349,8 @@ static void *sleep_again_and_again(void *user)
     return user;
 }
 
-/* For how long the threads of a process, all together, were ready to run and did not; 0 where the kernel
- * does not count it. */
+/* Returns the time during which the threads of a process were ready and had no processor, in all; 0
+ * if the kernel does not count it. */
 static uint64_t waits_ns(pid_t pid)
 {
     char path[512];
@@ -375,7 +376,7 @@ static uint64_t waits_ns(pid_t pid)
     return sum;
 }
 
-/* Between two looks, ms; of threads that have ended since nothing is known. */
+/* Milliseconds between two samples, without threads that have ended since. */
 static double waited_ms(const uint64_t looks_ns[2])
 {
     return looks_ns[1] > looks_ns[0] ? (double)(looks_ns[1] - looks_ns[0]) / 1e6 : 0;
@@ -386,7 +387,7 @@ static double waited_ms(const uint64_t looks_ns[2])
 static struct {
     double ms[SAMPLES_MAX];
     size_t count;
-    double latest; /* of them by what is allowed */
+    double latest; /* the longest, as a part of its limit */
 } samples;
 
 static int by_size(const void *a, const void *b)
@@ -409,7 +410,7 @@ static void tell_times(void)
                  "allowed %6.1f ms%s\n",
                  options.paths, options.fault, options.state, samples.count, percentile(50),
                  percentile(99), samples.ms[samples.count - 1], samples.latest,
-                 is_manual("us") ? "; by who has no service thread" : "");
+                 is_manual("us") ? "; by a side without service thread" : "");
 }
 
 /* ----------------------------------------------------------------------------------- the faults */
@@ -419,13 +420,13 @@ static bool is_fault(const char *name)
     return strcmp(options.fault, name) == 0;
 }
 
-/* Silence counts from its first moment; what the kernel tells, at once. */
+/* Silence counts from its begin, a report of the kernel from its arrival. */
 static bool is_silence(void)
 {
     return is_fault("stop") || is_fault("deaf") || is_fault("swallow");
 }
 
-/* The whole host's: all peers at once. */
+/* Silences the whole host: all peers at once. */
 static bool is_of_network(void)
 {
     return is_fault("swallow") || is_fault("half-open");
@@ -438,7 +439,7 @@ static void run(const char *command)
     }
 }
 
-/* Does a packet arrive? A connection to a socket that listens here tells. */
+/* Returns whether a packet arrives: whether a connection to a listening socket is made. */
 static bool packets_arrive(void)
 {
     struct sockaddr_in name = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -458,7 +459,7 @@ static bool packets_arrive(void)
     return arrives;
 }
 
-/* From the first packet that was swallowed on. */
+/* Counts from the first packet that vanished. */
 static _Atomic uint64_t mended_after_ns;
 
 static void forget_peers(struct peer *peers)
@@ -534,7 +535,7 @@ static int by_due_time(const void *a, const void *b)
     return ((*x)->fault_due_ns > (*y)->fault_due_ns) - ((*x)->fault_due_ns < (*y)->fault_due_ns);
 }
 
-/* A thread of its own, as processes take their time to end, and who looks must not wait for it. */
+/* Has a thread of its own, as a process may end slowly, and the measuring thread must not wait. */
 static void *break_all(void *user)
 {
     struct peer *peers = user;
@@ -584,7 +585,7 @@ static void check_end(const struct peer *peer, const struct rdmux_wc *wc)
     if (peer->completed != peer->posted) {
         fail("%" PRIu64 " of %" PRIu64 " requests completed", peer->completed, peer->posted);
     }
-    /* The longer packets are swallowed, the longer TCP waits until it tries again. */
+    /* The longer packets vanish, the longer TCP waits until it tries again. */
     bool is_soon = atomic_load(&mended_after_ns) < (uint64_t)options.liveness * 1000000 / 4;
     if (is_fault("half-open") && is_soon && strstr(info.text, "silent") != NULL) {
         fail("a connection of which the peer's host knows nothing was found by silence: %s",
@@ -621,7 +622,7 @@ static void note_time(const struct peer *peer)
     double base = is_silence() || is_fault("half-open") ? liveness : liveness / 4;
     double its = waited_ms(peer->its_waits_ns);
     double ours = waited_ms(peer->our_waits_ns);
-    ours = ours < liveness ? ours : liveness; /* those that waited for each other count once */
+    ours = ours < liveness ? ours : liveness; /* threads that waited for each other count once */
     double latest = base + LATER_MS + SLEEPERS * late + ours;
     if (is_silence() && most + EARLIER_MS + late + its < liveness * 3 / 4) {
         fail("called gone after only %.1f ms; a sleeper was up to %.1f ms late, the peer's threads "
@@ -689,7 +690,7 @@ static void run_round(void)
         for (size_t k = 0; k < WINDOW && is_busy; k++) {
             keep_busy(&peers[i]);
         }
-        /* Not in the first quarter, and then at any moment between two beats. */
+        /* Not in the first quarter, and then at a random moment between two heartbeats. */
         uint64_t after_us = options.liveness * 1000 / 4 +
                             (uint64_t)random() % (options.liveness * 1000 / 2);
         peers[i].fault_due_ns = now_ns() + after_us * 1000;
@@ -750,7 +751,8 @@ struct flood {
     uint8_t *bytes; /* of all of them */
 };
 
-/* There is a buffer more than requests can be under way: so the next one is free, be it refused. */
+/* There is one buffer more than requests can be under way, so the next one is free, even after a
+ * refusal. */
 static bool post_one(struct flood *flood, uint64_t number)
 {
     uint8_t *bytes = flood->bytes + flood->posted % flood->buffers * FLOOD_BYTES;
@@ -814,7 +816,7 @@ static int flood(void)
         fail("%" PRIu64 " posts were refused, and the sender grew by %ld KiB", flood.refused,
              most - before);
     }
-    require(write(peer.to, "g", 1) == 1, "write"); /* it takes all now */
+    require(write(peer.to, "g", 1) == 1, "write"); /* the command to take all */
     uint64_t until = now_ns() + (uint64_t)SETUP_MS * 1000000;
     while (!post_one(&flood, UINT64_MAX)) {
         take_done(&flood);

@@ -11,14 +11,14 @@ static atomic_size_t blocks;
 static atomic_size_t bytes;
 
 #ifndef SOAK_SANITIZED
-/* glibc's own, under the names that it has for those who stand in front. */
+/* The functions of glibc under the names that it offers to wrappers. */
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
 void *__libc_realloc(void *memory, size_t size);
 void *__libc_memalign(size_t alignment, size_t size);
 void __libc_free(void *memory);
 
-/* Libraries find these too. */
+/* Libraries call these, too. */
 #define IN_FRONT __attribute__((visibility("default")))
 
 static void *count_in(void *memory)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * What the process has of malloc, to the block: heap.c stands in front of the C library's, for the program and all
- * libraries in it. Neither resident memory nor mallinfo2() tells it: both count what malloc keeps for later.
+ * Counts the blocks of malloc in the process: heap.c wraps the C library's malloc, for the program
+ * and all its libraries. Resident memory and mallinfo2() also count the memory that malloc keeps
+ * for later.
  */
 #ifndef RDMUX_TESTS_SOAK_HEAP_H
 #define RDMUX_TESTS_SOAK_HEAP_H
@@ -10,16 +11,16 @@
 
 struct heap {
     size_t blocks;
-    size_t bytes; /* with what malloc rounds up */
+    size_t bytes; /* as rounded up by malloc */
 };
 
-/* With a sanitizer, which has a malloc of its own and tells of leaks by itself: nothing. */
+/* Counts nothing under a sanitizer, which has a malloc of its own and reports leaks itself. */
 struct heap heap_live(void);
-/* Before there are threads: one arena for all of them, unless MALLOC_ARENA_MAX is in the environment. What a second
- * one has once had on top of what it has now, up to twice the largest block of the process, stays resident, and
- * malloc_trim() leaves it. */
+/* Called before threads exist: sets one arena for all, unless MALLOC_ARENA_MAX is in the
+ * environment. A second arena keeps memory at its top resident, up to twice the largest block of
+ * the process, and malloc_trim() does not release it. */
 void heap_keep_little(void);
-/* What malloc keeps for later goes back, whole pages at least. */
+/* Returns the memory that malloc keeps for later to the kernel, in whole pages. */
 void heap_trim(void);
 
 #endif

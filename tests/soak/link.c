@@ -28,18 +28,18 @@ static const size_t stripe_at[STRIPES] = { 0, 1U << 20, (1U << 20) + (1U << 16),
 enum { WORD_AT = (1 << 20) + (1 << 16) + (1 << 13) + 64, REGION_SIZE = WORD_AT + WORD_SIZE };
 
 enum message_type {
-    MESSAGE_TOKEN, /* here is my region */
+    MESSAGE_TOKEN, /* has the token of the sender's region */
     MESSAGE_DATA,
-    MESSAGE_CHECK,   /* are these bytes of your region so? */
-    MESSAGE_CHECKED, /* they are, or your token was old */
+    MESSAGE_CHECK,   /* asks the peer to check bytes of its region */
+    MESSAGE_CHECKED, /* they are right, or the token was old */
 };
 
 struct message {
-    uint64_t number; /* from 0, one more each time */
+    uint64_t number; /* from 0 on */
     uint32_t type;
     uint32_t stripe;
     uint64_t offset;
-    uint64_t length; /* of the payload behind it, or of the bytes to be summed up */
+    uint64_t length; /* of the payload behind it, or of the bytes to check */
     uint64_t sum;
     uint64_t generation; /* of the token */
     struct rdmux_token token;
@@ -58,7 +58,7 @@ enum stripe_state { STRIPE_IDLE, STRIPE_WRITING, STRIPE_READING, STRIPE_ASKING }
 
 struct stripe {
     enum stripe_state state;
-    bool is_under_way; /* the write has no entry yet: its bytes are not ours */
+    bool is_under_way; /* the write has no entry yet, so its bytes are in use */
     size_t offset;     /* of the region */
     size_t length;
     uint8_t *out;
@@ -71,7 +71,7 @@ struct receive {
     uint8_t *bytes;
 };
 
-/* What the end that connects tells the other: private data. */
+/* Private data of the connecting end. */
 struct card {
     uint64_t uid;
     uint64_t dialled_ms;
@@ -87,10 +87,10 @@ struct link {
     bool is_excused;
     bool is_leaving; /* posts nothing more */
     enum rdmux_status cause;
-    struct rdmux_mr *mr; /* what the peer may use */
+    struct rdmux_mr *mr; /* exported to the peer */
     uint64_t generation;
     bool owes_token;
-    struct rdmux_remote *remote; /* what we may use; NULL: none now */
+    struct rdmux_remote *remote; /* the peer's region; NULL: none now */
     bool remote_is_ready;
     uint64_t remote_generation;
     bool word_is_known;
@@ -114,7 +114,7 @@ void wrong(const char *format, ...)
 {
     va_list arguments;
     fflush(stdout);
-    fprintf(stderr, "# process %d: ", (int)getpid()); /* of a peer, standard output is its notes */
+    fprintf(stderr, "# process %d: ", (int)getpid()); /* a peer's standard output has its notes */
     va_start(arguments, format);
     vfprintf(stderr, format, arguments);
     va_end(arguments);
@@ -147,7 +147,7 @@ uint64_t draw(uint64_t below)
     return (draw_word() >> 11) % below;
 }
 
-/* Small ones mostly, and each edge. */
+/* Mostly small lengths, and each edge. */
 static size_t draw_length(size_t most)
 {
     uint64_t kind = draw(10);
@@ -168,7 +168,7 @@ static void fill(uint8_t *bytes, size_t length)
     }
 }
 
-/* Depends on the bytes' places; by words, as it is of megabytes. */
+/* Depends on the order of the bytes. Works by words, as it sums up megabytes. */
 static uint64_t sum_up(const uint8_t *bytes, size_t length)
 {
     uint64_t sum = length + UINT64_C(0xcbf29ce484222325);
@@ -211,7 +211,7 @@ static struct slot *free_slot(struct link *link)
     return NULL;
 }
 
-/* The outcome of a post: taken, or refused as it may be. */
+/* Checks the status of a post: OK, or a refusal that may be. */
 static bool was_taken(struct link *link, struct slot *slot, enum slot_kind kind,
                       enum rdmux_status status)
 {
@@ -306,7 +306,7 @@ static void read_back(struct link *link, size_t number)
     }
 }
 
-/* With the question right behind it, or to be read back when it has completed. */
+/* Writes bytes, and asks the peer to check them or reads them back when the write has completed. */
 static void write_stripe(struct link *link, size_t number)
 {
     struct stripe *stripe = &link->stripes[number];
@@ -417,7 +417,7 @@ static void take_message(struct link *link, const uint8_t *bytes, uint64_t lengt
         return;
     case MESSAGE_CHECKED:
         if (message.stripe >= STRIPES || link->stripes[message.stripe].state != STRIPE_ASKING) {
-            wrong("an answer came that nobody has asked for");
+            wrong("an answer came without a question");
         }
         link->stripes[message.stripe].state = STRIPE_IDLE;
         return;
@@ -444,8 +444,7 @@ static void take_receive(struct link *link, struct receive *receive, const struc
 static void check_word(struct link *link)
 {
     if (link->word_is_known && link->word_read != link->word + 1) {
-        wrong("a word that nobody else adds to: %" PRIu64 " after %" PRIu64, link->word_read,
-              link->word);
+        wrong("a word of this link alone: %" PRIu64 " after %" PRIu64, link->word_read, link->word);
     }
     link->word = link->word_read;
     link->word_is_known = true;
@@ -487,7 +486,7 @@ static void take_slot(struct link *link, struct slot *slot, const struct rdmux_w
     }
 }
 
-/* Each request has had its entry, when its endpoint has said its last. */
+/* Checks at the end of an endpoint that each request has had its entry. */
 static void check_all_completed(struct link *link)
 {
     for (size_t i = 0; i < SLOTS; i++) {
@@ -512,7 +511,7 @@ static void begin(struct link *link)
 static void take_event(struct link *link, const struct rdmux_wc *wc)
 {
     if (link->has_ended && !link->is_up) {
-        return; /* it was never up, and its end is known */
+        return; /* it was never connected, and its end is known */
     }
     if (link->has_ended) {
         wrong("an event %s came behind the last", rdmux_wc_opcode_name(wc->opcode));
@@ -547,7 +546,7 @@ void link_entry(struct link *link, const struct rdmux_wc *wc)
         take_event(link, wc);
         return;
     }
-    if (link->has_ended && link->is_up) { /* where it was never up, receives have theirs behind */
+    if (link->has_ended && link->is_up) { /* without a connection, the entries of receives follow */
         wrong("an entry %s came behind the last", rdmux_wc_opcode_name(wc->opcode));
     }
     if (wc->opcode == RDMUX_WC_RECV) {
@@ -572,8 +571,8 @@ static void *linger(void *argument)
 static void lose_memory(void)
 {
     enum { BLOCK = 48, ENTRY = 256, MAPPING = 4096 };
-    static void **kept;    /* each block has the address of the one before */
-    static uint8_t *table; /* has an entry more each time */
+    static void **kept;    /* each block has the address of its predecessor */
+    static uint8_t *table; /* one more entry each time */
     static size_t entries;
     if (flaw == FLAW_MEMORY) {
         void **block = make(BLOCK);
@@ -737,7 +736,7 @@ void link_revoke(struct link *link)
     if (rdmux_mr_revoke(link->mr) != RDMUX_OK) {
         wrong("revoke: %s", rdmux_last_error());
     }
-    /* A peer that did not answer in time may lose the endpoint. */
+    /* An endpoint whose peer did not answer in time may be lost. */
     link->is_excused = true;
     link->generation++;
     link->owes_token = true;

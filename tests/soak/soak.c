@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * A process under load for a long time, over one provider. Peers, processes of their own, connect to it, and both
- * ends use their links (link.c); all the while links are made, ended in order, closed, revoked, their sockets
- * cut, and peers killed and started again. The time is cut into rounds. At the end of each all peers go, all links
- * end, and what the process has is counted: descriptors and threads have to be what they were after the first
- * round, memory must not grow.
+ * A process under load for a long time, over one provider. Peers, which are other processes,
+ * connect to it, and both ends use their links (link.c). Meanwhile links are made, shut down,
+ * closed and revoked, their sockets are cut, and peers are killed and started again. The time is
+ * divided into rounds. At the end of a round all peers end, all links end, and the resources of the
+ * process are counted: descriptors and threads must be as many as after the first round, and memory
+ * must not grow.
  *
- * Prints TAP, one case. Peers tell by a pipe what they are about to do to a link, so that an end that nobody
- * brought about is found.
+ * Prints TAP, one case. Peers report by a pipe what they are about to do to a link, so that an end
+ * without a cause is found.
  */
 #include "heap.h"
 #include "link.h"
@@ -28,22 +29,22 @@
 
 enum {
     PEERS = 2,
-    LINKS_EACH = 3, /* of a peer */
-    LINKS_MAX = 64, /* with those of peers that were killed, and not noticed yet */
+    LINKS_EACH = 3, /* of each peer */
+    LINKS_MAX = 64, /* with those of killed peers that are not noticed yet */
     ROUNDS_MAX = 1024,
     ROUND_MS_LEAST = 400,
     ROUND_MS_MOST = 3000,
     ROUNDS_WISHED = 12,
     SETTLE_MS = 20000, /* for all ends of a round */
-    COUNT_MS = 3000,   /* for descriptors, threads and blocks that are about to go */
+    COUNT_MS = 3000,   /* until descriptors, threads and blocks are released */
     TOLD_MAX = 1 << 14,
     HANG_S = 60,
-    FLAWED_CONNECTS = 250, /* on a busy machine that takes longer than it is asked to */
-    /* How much more there may be in the end, however many connections there were. Blocks: events that wait in the
-     * simulated adapter. Their bytes: tables that grow with what there is at once. The adapter has one with a place
-     * for each number of a queue pair up to the highest so far, which ends at 128 KiB, and one completion queue more,
-     * of 290 KiB, when there are more endpoints at once than ever. Resident: the same, and a heap that is cut into
-     * pieces. */
+    FLAWED_CONNECTS = 250, /* on a busy machine these take longer than the given time */
+    /* Permitted growth at the end, independent of the number of connections. Blocks: events that
+     * wait in the simulated adapter. Bytes: tables that grow with the number of objects at a time.
+     * The adapter has a table with a place for each number of a queue pair up to the highest so
+     * far, of 128 KiB at most, and one more completion queue, of 290 KiB, when more endpoints exist
+     * at a time than ever before. Resident: the same, and a fragmented heap. */
     BLOCKS_MORE = 8,
     BLOCKS_ADAPTER = 32,
     BYTES_MORE = 16 << 10,
@@ -51,21 +52,21 @@ enum {
     MORE_ADAPTER = 512 << 10,
 };
 
-/* What a peer says. */
+/* A report of a peer. */
 struct note {
-    uint64_t uid;           /* of a link that it is about to end or revoke; 0: none */
+    uint64_t uid;           /* link that the peer is about to end or revoke; 0: none */
     struct figures figures; /* since its last note */
 };
 
 struct peer {
     pid_t pid;
-    int stop; /* closed: go */
+    int stop; /* its end is the command to end */
     bool is_leaving;
 };
 
 struct sample {
     double resident; /* bytes */
-    double blocks;   /* that malloc has given and not got back */
+    double blocks;   /* allocated and not freed */
     double bytes;    /* of these */
     unsigned descriptors;
     unsigned threads;
@@ -80,9 +81,9 @@ static struct {
     char address[RDMUX_ADDRESS_MAX];
     struct link *links[LINKS_MAX];
     struct peer peers[PEERS];
-    int notes[2];            /* pipe */
-    uint64_t told[TOLD_MAX]; /* uids, a ring */
-    size_t told_count;
+    int notes[2];                /* pipe */
+    uint64_t reported[TOLD_MAX]; /* uids, a ring */
+    size_t reported_count;
     uint64_t killed[TOLD_MAX]; /* pids, a ring */
     size_t killed_count;
     uint64_t taken; /* links */
@@ -140,7 +141,7 @@ static bool is_as_expected(const struct sample *now)
            now->blocks <= home.samples[home.rounds - 1].blocks + blocks_more();
 }
 
-/* What is about to go, an end that another thread has just seen, has its time to. */
+/* Waits until resources are released that another thread is about to release. */
 static struct sample count_belongings(void)
 {
     struct sample now;
@@ -185,8 +186,9 @@ static double least_of(double (*of)(const struct sample *sample), size_t begin, 
     return least;
 }
 
-/* Growth of one of these from sample `first` on: twice that from the first half of them to the second, by the least of
- * each. What is there now and then, a queue of a device that is about to go, is not growth. */
+/* Returns the growth of a value from sample `first` on: twice the growth from the first half of the
+ * samples to the second, by the minimum of each. A value that is high at times, such as a device's
+ * queue before its release, is no growth. */
 static double growth_of(double (*of)(const struct sample *sample), size_t first)
 {
     const size_t middle = first + (home.rounds - first) / 2;
@@ -208,19 +210,19 @@ static void open_fabric(struct rdmux_fabric **fabric, struct rdmux_cq **cq)
     }
 }
 
-static void say(uint64_t uid)
+static void report(uint64_t uid)
 {
-    static struct figures said;
+    static struct figures reported;
     struct note note = { .uid = uid };
     const uint64_t *now = (const uint64_t *)&figures;
-    uint64_t *before = (uint64_t *)&said;
+    uint64_t *before = (uint64_t *)&reported;
     uint64_t *difference = (uint64_t *)&note.figures;
     for (size_t i = 0; i < sizeof(figures) / sizeof(*now); i++) {
         difference[i] = now[i] - before[i];
     }
-    said = figures;
+    reported = figures;
     if (write(STDOUT_FILENO, &note, sizeof(note)) != sizeof(note)) {
-        _exit(0); /* nobody listens any more */
+        _exit(0); /* the reader has ended */
     }
 }
 
@@ -242,22 +244,22 @@ static void take_entries(struct rdmux_cq *cq)
     }
 }
 
-/* In a peer's process: something happens to a link. */
+/* In a peer's process: ends or revokes a link. */
 static void disturb_own(struct link **link)
 {
     switch (draw(400)) {
     case 0:
-        say(link_uid(*link));
+        report(link_uid(*link));
         link_close(*link);
         *link = NULL;
         figures.ends++;
         return;
     case 1:
-        say(link_uid(*link));
+        report(link_uid(*link));
         link_shutdown(*link);
         return;
     case 2:
-        say(link_uid(*link));
+        report(link_uid(*link));
         link_revoke(*link);
         return;
     default:
@@ -271,7 +273,7 @@ static bool is_told_to_go(void)
     return poll(&look, 1, 0) != 0;
 }
 
-/* One turn of a peer; returns how many links there are. */
+/* One turn of a peer. Returns its number of links. */
 static size_t use_links(struct link **links, struct rdmux_cq *cq, bool is_leaving)
 {
     size_t count = 0;
@@ -311,16 +313,16 @@ static int be_peer(const char *address, uint64_t seed)
         }
         (void)use_links(links, cq, false);
         if (++turns % SAY_EVERY == 0) {
-            say(0);
+            report(0);
         }
     }
     uint64_t until_ms = now_ms() + SETTLE_MS / 2;
     for (size_t i = 0; i < LINKS_EACH; i++) {
         if (links[i] != NULL && link_is_up(links[i])) {
-            say(link_uid(links[i]));
+            report(link_uid(links[i]));
             link_shutdown(links[i]);
         } else if (links[i] != NULL && !link_has_ended(links[i]) && !link_is_leaving(links[i])) {
-            say(link_uid(links[i])); /* it is not there yet */
+            report(link_uid(links[i])); /* it is not connected yet */
             link_close(links[i]);
             links[i] = NULL;
         }
@@ -333,7 +335,7 @@ static int be_peer(const char *address, uint64_t seed)
     if (rdmux_cq_destroy(cq) != RDMUX_OK || rdmux_fabric_close(fabric) != RDMUX_OK) {
         wrong("the end: %s", rdmux_last_error());
     }
-    say(0);
+    report(0);
     return 0;
 }
 
@@ -364,7 +366,7 @@ static void start_peer(struct peer *peer)
     *peer = (struct peer){ .pid = pid, .stop = stop[1] };
 }
 
-static void hear(void)
+static void take_notes(void)
 {
     struct note note;
     ssize_t got;
@@ -373,7 +375,7 @@ static void hear(void)
             wrong("a note of %zd bytes", got);
         }
         if (note.uid != 0) {
-            home.told[home.told_count++ % TOLD_MAX] = note.uid;
+            home.reported[home.reported_count++ % TOLD_MAX] = note.uid;
         }
         uint64_t *sum = (uint64_t *)&figures;
         const uint64_t *more = (const uint64_t *)&note.figures;
@@ -383,7 +385,7 @@ static void hear(void)
     }
 }
 
-/* Peers that have gone; returns how many are there. */
+/* Collects peers that have ended. Returns the number of the others. */
 static size_t look_after_peers(bool restart)
 {
     size_t count = 0;
@@ -417,7 +419,7 @@ static void kill_peer(void)
     }
 }
 
-/* Of one connected stream socket: a link's data, or its control channel. The test does not know which. */
+/* Cuts one connected stream socket: a link's data socket or its control channel. */
 static void cut_socket(void)
 {
     enum { DESCRIPTORS = 512 };
@@ -454,13 +456,13 @@ static bool is_in(const uint64_t *ring, size_t count, uint64_t wanted)
     return false;
 }
 
-/* Somebody has to have brought the end about. */
+/* Checks that the end has a cause. */
 static void judge_end(struct link *link)
 {
     uint64_t uid = link_uid(link);
-    hear();
+    take_notes();
     if (link_cause(link) != RDMUX_OK && !link_is_excused(link) &&
-        !is_in(home.told, home.told_count, uid) &&
+        !is_in(home.reported, home.reported_count, uid) &&
         !is_in(home.killed, home.killed_count, uid >> 32)) {
         wrong("a link ended by itself: %s: %s", rdmux_status_name(link_cause(link)),
               link_text(link));
@@ -486,18 +488,18 @@ static void accept_links(void)
         home.links[i] = link_take(home.fabric, ep);
         home.taken++;
         if (link_dialled_ms(home.links[i]) <= home.last_cut_ms) {
-            link_excuse(home.links[i]); /* it may have been cut before it was taken */
+            link_excuse(home.links[i]); /* it may have been cut before it was accepted */
         }
     }
 }
 
-/* One turn; returns how many links there are. */
+/* One turn. Returns the number of links. */
 static size_t turn(bool is_leaving)
 {
     size_t count = 0;
     take_entries(home.cq);
     accept_links();
-    hear();
+    take_notes();
     for (size_t i = 0; i < LINKS_MAX; i++) {
         struct link **link = &home.links[i];
         if (*link == NULL) {
@@ -535,7 +537,8 @@ static void tell_what_stays(void)
     }
 }
 
-/* It lasts until a link was taken, too: before the first there is no device, and a busy machine may take its time. */
+/* Lasts at least until a link was accepted: before, no device is open, and a busy machine is
+ * slow. */
 static void live_round(uint64_t length_ms)
 {
     const uint64_t taken = home.taken;
@@ -555,7 +558,7 @@ static void live_round(uint64_t length_ms)
             cut_ms = now_ms() + 100 + draw(600);
         }
         if (draw(50) == 0) {
-            (void)poll(NULL, 0, 3); /* away: the service thread takes over */
+            (void)poll(NULL, 0, 3); /* makes no call, so the service thread takes over */
         }
     }
     for (size_t i = 0; i < PEERS; i++) {
@@ -591,7 +594,7 @@ static bool judge_round(size_t round)
     return now->descriptors == first->descriptors && now->threads == first->threads;
 }
 
-/* The first third is for warming up. */
+/* The first third is the warm-up. */
 static bool judge_growth(const char *name, double (*of)(const struct sample *sample), double allowed)
 {
     size_t first = home.rounds / 3;
@@ -619,7 +622,7 @@ static bool judge_memory(void)
            good;
 }
 
-/* A flaw that is put in shows by the number of connections. */
+/* A planted flaw shows by the number of connections. */
 static bool is_flaw_young(void)
 {
     return flaw != FLAW_NONE && figures.connects < FLAWED_CONNECTS;
@@ -650,8 +653,8 @@ static int run(uint64_t seconds, uint64_t seed)
     length_ms = length_ms > ROUND_MS_MOST ? ROUND_MS_MOST : length_ms;
     bool good = true;
     heap_keep_little();
-    /* Rings that fill up in the course of time are resident from the beginning. */
-    memset(home.told, 0xff, sizeof(home.told));
+    /* Rings that fill up later are made resident at the beginning. */
+    memset(home.reported, 0xff, sizeof(home.reported));
     memset(home.killed, 0xff, sizeof(home.killed));
     draw_from(seed);
     if (pipe2(home.notes, O_CLOEXEC | O_NONBLOCK) != 0) {

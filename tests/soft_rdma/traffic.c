@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Traffic whose every byte is checked, between two hosts whose network or devices may fail meanwhile.
+ * Traffic between two hosts whose network or devices may fail meanwhile. Each byte is checked.
  *
- * `serve` answers each message with the same bytes, and its peers write to, read from and count in its
- * memory. `drive` does so, a few rounds at a time. Both tell how each endpoint ended: its status and
- * text, how long nothing had come before, and that every request was completed once. The exit status
- * is 0 if all of it is as --expect says and was heard of within the liveness time.
+ * `serve` answers each message with the same bytes, and its peers write to, read from and count in
+ * its memory. `drive` does so, a few rounds at a time. Both report the end of each endpoint: its
+ * status and text, the time since the last entry before it, and that every request completed once.
+ * The exit status is 0 if each endpoint ended as --expect requires, within the liveness time.
  */
 #include <rdmux/rdmux.h>
 
@@ -25,13 +25,13 @@ enum {
     WINDOW = 8,                 /* rounds under way on an endpoint */
     SLOT = 16384,               /* bytes of the peer's memory that a round uses */
     MESSAGE_MOST = 12000,       /* bytes of an echoed message */
-    COUNTER_AT = WINDOW * SLOT, /* where the peer's counter is */
+    COUNTER_AT = WINDOW * SLOT, /* offset of the peer's counter */
     REGION_SIZE = COUNTER_AT + 64,
     TOGETHER = 100,    /* endpoints that send at the same time */
     STREAM_DEPTH = 16, /* requests under way of a stream */
     SEND_DEPTH = 128,
     SETUP_MS = 60000,
-    RUN_MS = 60000, /* without a round that is done */
+    RUN_MS = 60000, /* limit without a completed round */
     AGAIN_ROUNDS = 30,
     NAP_MS = 5,
     ENTRIES = 32, /* taken at a time */
@@ -48,18 +48,18 @@ enum stream {
 static struct {
     const char *address;
     const char *paths;
-    const char *again;  /* drive: then connects once more, over these */
-    const char *expect; /* how endpoints end */
-    uint32_t liveness;  /* ms; 0: as is fit for how endpoints are to end */
+    const char *again;  /* drive: afterwards connects once more, over these paths */
+    const char *expect; /* required end of the endpoints */
+    uint32_t liveness;  /* ms; 0: depends on the required end */
     uint32_t endpoints;
     uint32_t rounds;    /* drive: of each endpoint; 0: until it ends */
-    uint32_t message;   /* drive: after the rounds a message of so many bytes */
-    uint32_t read;      /* drive: bytes of what a round has written that it reads again */
+    uint32_t message;   /* drive: bytes of a message after the rounds */
+    uint32_t read;      /* drive: written bytes that a round reads again */
     uint32_t receive;   /* serve: bytes of each receive */
     uint32_t srq;       /* serve: receives that all endpoints share; 0: each has its own */
     uint32_t late;      /* serve: ms before receives are posted */
-    const char *revoke; /* serve: the memory is taken back when this file is there */
-    enum stream stream; /* drive: only these, with the peer's memory */
+    const char *revoke; /* serve: the memory is revoked when this file exists */
+    enum stream stream; /* drive: only these operations on the peer's memory */
 } options = {
     .paths = "auto",
     .expect = "OK",
@@ -158,8 +158,8 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Time in which this guest did not run, which an end may be told later by: a thread that only naps sees how late it is
- * woken. */
+/* Time during which this guest did not run; an end may be reported later by it. A thread that only
+ * sleeps measures how late it is woken. */
 static _Atomic uint64_t late_ms;
 
 static void *nap(void *none)
@@ -207,7 +207,7 @@ static bool is_pattern(const uint8_t *bytes, size_t length, uint64_t seed)
     return true;
 }
 
-/* A message of a round: its seed, and bytes that follow from it. */
+/* A message of a round: its seed, and bytes that the seed determines. */
 static size_t message_fill(uint8_t *bytes, uint64_t seed)
 {
     size_t length = sizeof(seed) + (size_t)(seed * 7919 % (MESSAGE_MOST - sizeof(seed)));
@@ -226,18 +226,18 @@ static bool is_message(const uint8_t *bytes, size_t length, uint64_t *seed)
            is_pattern(bytes + sizeof(*seed), length - sizeof(*seed), *seed);
 }
 
-/* What the server tells each peer first. */
+/* First message of the server to each peer. */
 struct greeting {
     uint64_t has_memory;
     struct rdmux_token token;
 };
 
-/* What an endpoint of either side owes, and when it was heard of. */
+/* Entries that an endpoint owes, and the time of its last one. */
 struct line {
     struct rdmux_ep *ep;
-    uint32_t owed;     /* completions of what was posted */
+    uint32_t owed;     /* entries of posted requests */
     uint64_t heard_ms; /* the last success */
-    uint64_t late_ms;  /* what this guest was late altogether by then */
+    uint64_t late_ms;  /* lateness of this guest until then */
     uint32_t failure;  /* status of the first request that failed */
     bool ended;
 };
@@ -251,7 +251,8 @@ static void open_all(void)
     must(rdmux_cq_create(fabric, NULL, &cq), "rdmux_cq_create");
 }
 
-/* A machine that is busy with others keeps a guest silent for seconds: one that is to end well has time. */
+/* A busy machine keeps a guest silent for seconds, so an endpoint that ends in order has a long
+ * limit. */
 static bool ends_well(void)
 {
     return strcmp(options.expect, "OK") == 0;
@@ -334,10 +335,10 @@ static void tell_end(struct line *line, enum rdmux_status status)
         printf("WRONG: %u requests were never completed\n", line->owed);
         went_wrong = true;
     }
-    /* The exact time is asserted where time is the test's own (tests/unit/test_silence.c). Here it is the system below
-     * that may be silent for minutes. Of the other guest's lateness nothing is known. */
+    /* tests/unit/test_silence.c asserts the exact time, by a clock of its own. Here the system
+     * below may be silent for minutes, and the other guest's lateness is unknown. */
     if (status != RDMUX_OK && silence > 2 * (uint64_t)liveness_ms() + late) {
-        wrong("it was told later than the liveness time");
+        wrong("the end came later than the liveness time");
     }
 }
 
@@ -359,7 +360,7 @@ struct peer {
     uint64_t begin_ms;
     bool has_receives;
     bool is_revoked;
-    uint64_t counter; /* when the memory was taken back */
+    uint64_t counter; /* when the memory was revoked */
     uint64_t echoes;
 };
 
@@ -374,7 +375,7 @@ static void post_receive(struct receive *receive)
              "rdmux_srq_recv");
         return;
     }
-    /* The endpoint may have ended without our having seen it. */
+    /* The endpoint may have ended unnoticed. */
     if (rdmux_recv(receive->peer->line.ep, receive->bytes, options.receive, receive->mr, receive) ==
         RDMUX_OK) {
         receive->peer->line.owed++;
@@ -395,7 +396,7 @@ static void make_receives(struct peer *peer, uint32_t count)
     }
 }
 
-/* A line of /proc/self/status. */
+/* Returns a value of /proc/self/status. */
 static long kib_of(const char *name)
 {
     char text[256];
@@ -433,7 +434,7 @@ static void welcome(struct rdmux_ep *ep)
     peer->line.owed++;
 }
 
-/* What is to happen some time after the connection was made, or when the script says so. */
+/* Does the work that is due some time after the connection, or at a signal of the script. */
 static void serve_timers(struct peer *peer)
 {
     uint64_t age = now_ms() - peer->begin_ms;
@@ -446,7 +447,7 @@ static void serve_timers(struct peer *peer)
     if (options.revoke != NULL && !peer->is_revoked && access(options.revoke, F_OK) == 0) {
         peer->is_revoked = true;
         must(rdmux_mr_revoke(peer->mr), "rdmux_mr_revoke");
-        /* From here on no write may change the counter, and no read may find what stands here now. */
+        /* From here on no write may change the counter, and no read may find its value. */
         memcpy(&peer->counter, peer->memory + COUNTER_AT, sizeof(peer->counter));
         memset(peer->memory, 0xee, SLOT);
     }
@@ -489,7 +490,7 @@ static void serve_entry(const struct rdmux_wc *wc)
         break;
     }
     if (srq != NULL) {
-        peer->line.owed++; /* a shared receive is nobody's until a message is in it */
+        peer->line.owed++; /* a shared receive belongs to no endpoint until a message is in it */
     }
     if (!account(&peer->line, wc)) {
         return;
@@ -563,7 +564,7 @@ static void serve(void)
 
 /* -------------------------------------------------------------------------------------- driving */
 
-/* What a completion of a driver is of: the low bits of its context. */
+/* The part of a round that a request belongs to: the low bits of its context. */
 enum part {
     PART_GREETING,
     PART_ECHO,
@@ -584,7 +585,7 @@ struct round {
     uint64_t counted;
     uint64_t seed;
     size_t length;  /* of the message */
-    uint32_t parts; /* that have not come */
+    uint32_t parts; /* without an entry yet */
 };
 
 struct driver {
@@ -592,13 +593,13 @@ struct driver {
     struct round *rounds; /* window of them */
     struct rdmux_mr *mr;  /* their bytes */
     struct greeting greeting;
-    struct rdmux_remote *remote; /* NULL: the peer lends no memory */
+    struct rdmux_remote *remote; /* NULL: the peer exports no memory */
     uint64_t begun;
     uint64_t done;
     uint64_t streamed;
-    uint64_t placed; /* stream: the last number said to be in the peer's memory */
+    uint64_t placed; /* stream: the last number that a completion reported as placed */
     bool is_greeted;
-    bool is_over; /* nothing more is begun */
+    bool is_over; /* no more rounds begin */
 };
 
 static uint32_t window = WINDOW;
@@ -609,7 +610,8 @@ static void *context_of(uint64_t number, enum part part)
     return (void *)(uintptr_t)(number << PART_BITS | (uint64_t)part);
 }
 
-/* A post that the endpoint refuses, having ended or lost the right, is the last. */
+/* Returns whether the post was taken. A refused one is the last: the endpoint has ended or lost the
+ * right. */
 static bool posted(struct driver *driver, enum rdmux_status status)
 {
     if (status != RDMUX_OK) {
@@ -742,8 +744,8 @@ static struct driver *connect_driver(const char *paths)
     return driver;
 }
 
-/* All that a round is: a message and its echo; where the peer lends memory, bytes written there and
- * read again, and a count. */
+/* Begins a round: a message and its echo; if the peer has exported memory, bytes that are written
+ * there and read again, and a count. */
 static void begin_round(struct driver *driver)
 {
     uint64_t number = driver->begun;
@@ -770,7 +772,7 @@ static void begin_round(struct driver *driver)
     }
 }
 
-/* Numbers into the peer's counter, or reads of its first bytes. */
+/* Writes numbers into the peer's counter, or reads its first bytes. */
 static void begin_stream(struct driver *driver)
 {
     while (!driver->is_over && driver->line.owed < STREAM_DEPTH) {
@@ -790,7 +792,7 @@ static void begin_stream(struct driver *driver)
     }
 }
 
-/* Begins what there is room for; returns whether there is more to come. */
+/* Begins as many rounds as fit. Returns whether more are to come. */
 static bool step(struct driver *driver)
 {
     if (driver->line.ended) {
@@ -810,7 +812,7 @@ static bool step(struct driver *driver)
     return options.rounds == 0 || driver->done < options.rounds;
 }
 
-/* Until every endpoint has done its rounds, or has ended. */
+/* Runs until every endpoint has completed its rounds, or has ended. */
 static void run(struct driver **drivers, uint32_t count)
 {
     uint64_t deadline = now_ms() + RUN_MS;
@@ -835,7 +837,7 @@ static void run(struct driver **drivers, uint32_t count)
     }
 }
 
-/* In order, unless it has ended. */
+/* Shuts the endpoint down, unless it has ended. */
 static void finish(struct driver *driver)
 {
     if (options.message != 0 && !driver->line.ended) {
