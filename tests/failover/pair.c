@@ -7,8 +7,8 @@
  *   pair drive ADDRESS OPTION...
  *
  *   --paths FILTER  --faults N  --seed N  --liveness MS
- *   --cut TEXT=COMMAND  --mend COMMAND   a way to break an adapter's path at this side, and how to mend it; the data
- *                                        socket of tcp is shut down
+ *   --cut TEXT=COMMAND  --mend COMMAND   a way to break an adapter's path at this side, and how to
+ *                                        mend it; the data socket of tcp is shut down
  */
 #include "load.h"
 

@@ -364,7 +364,7 @@ traffic_class_is_on_the_wire_a() {
         notify "a listens $class"
         end_well
         if ((class == 0)); then
-            (($(packets_of_class "$RXE_NETDEV") == 0)) || fail 'a got marks that nobody made'
+            (($(packets_of_class "$RXE_NETDEV") == 0)) || fail 'a got marks that b did not set'
         fi
     done
     (($(packets_of_class "$RXE_NETDEV") >= marked_rounds)) ||
@@ -378,7 +378,7 @@ traffic_class_is_on_the_wire_b() {
         await "a listens $class"
         marked_latency_test "$class" "$RXE_PEER"
         if ((class == 0)); then
-            (($(packets_of_class "$RXE_NETDEV") == 0)) || fail 'b got marks that nobody made'
+            (($(packets_of_class "$RXE_NETDEV") == 0)) || fail 'b got marks that a did not set'
         fi
     done
     (($(packets_of_class "$RXE_NETDEV") >= marked_rounds)) ||
@@ -433,7 +433,7 @@ rdmux_examples() {
     done
 }
 
-# rdmux_stalls WHAT...: the address of soft iWARP swallows packets that match a filter; the other
+# rdmux_stalls WHAT...: the address of soft iWARP drops packets that match a filter; the other
 # adapter's address names the peers.
 rdmux_stalls() {
     local end_ms=$1
@@ -441,7 +441,7 @@ rdmux_stalls() {
     tc qdisc add dev lo clsact
     tc filter add dev lo ingress protocol ip u32 match ip dst "$SIW_ADDRESS" "$@" action drop
     "$RDMUX_BUILD/tests/tools/stalled_connect" iwarp "$RXE_ADDRESS" "$end_ms"
-    tc -s filter show dev lo ingress | grep -q 'dropped [1-9]' || fail 'nothing was swallowed'
+    tc -s filter show dev lo ingress | grep -q 'dropped [1-9]' || fail 'no packet was dropped'
 }
 
 # rdmux_dead_keys PROVIDER: requests with keys that the device does not know.
@@ -532,14 +532,14 @@ slow_down() {
 # rdmux_examples_between_hosts PROVIDER: each example that takes an address, with its server in
 # guest a.
 
-# serve_example EXAMPLE ARGUMENT...: starts it in guest a and tells b its address.
+# serve_example EXAMPLE ARGUMENT...: starts it in guest a and notifies b of its address.
 serve_example() {
     : >/tmp/server
     in_background "$examples/$1" serve '*:0' "${@:2}" >/tmp/server
     notify_address "$1"
 }
 
-# notify_address EXAMPLE: tells the address of the example just started.
+# notify_address EXAMPLE: notifies b of the address of the example just started.
 notify_address() {
     local port
     until_true grep -q '^listening on ' /tmp/server
@@ -627,7 +627,7 @@ other_net_of() {
     esac
 }
 
-# serve_traffic NAME ADDRESS OPTION...: starts the server, and tells its address under NAME.
+# serve_traffic NAME ADDRESS OPTION...: starts the server, and notifies NAME with its address.
 serve_traffic() {
     local name=$1 address=$2
     : >/tmp/traffic
@@ -844,8 +844,8 @@ revoked_far_away_b() {
     landed=$(await landed)
     [[ $2 == write ]] || return 0
     placed=$(sed -n 's/^placed: //p' /tmp/driven)
-    echo "said to be placed: $placed, in memory: $landed"
-    ((placed > 0 && placed <= landed)) || fail 'a write was said to be placed and was not'
+    echo "reported as placed: $placed, in memory: $landed"
+    ((placed > 0 && placed <= landed)) || fail 'a write completed as placed and was not'
 }
 
 # too_long_far_away PROVIDER: the sender's request may have completed by then.
@@ -961,7 +961,7 @@ only_one_side_has_it_b() {
     "$rdmux" explain "$address"
     ! "$rdmux" explain "$address" --paths "$provider" >/tmp/none 2>&1 || fail 'there is a path'
     cat /tmp/none
-    grep -q "$lacks" /tmp/none || fail 'the explanation does not say who lacks it'
+    grep -q "$lacks" /tmp/none || fail 'the explanation does not name the side that lacks it'
     notify 'b is done'
 }
 

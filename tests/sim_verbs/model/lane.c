@@ -311,7 +311,7 @@ static void check_placed_messages(struct end *end, uint64_t until)
     for (uint64_t i = end->messages_begin; i < until; i++) {
         const struct message *message = &end->messages[i % MESSAGES_MAX];
         if (i >= receives->posted) {
-            mismatch(end->side->scene, "%c%u: a send is said to be placed and had no receive",
+            mismatch(end->side->scene, "%c%u: a send with PLACED completed without a receive",
                      name_of(end), end->pair);
         }
         const struct receive *receive = &receives->list[i % RECEIVES_MAX];
@@ -321,7 +321,7 @@ static void check_placed_messages(struct end *end, uint64_t until)
             uint64_t left = message->room - done;
             uint64_t here = piece->length < left ? piece->length : left;
             if (here > 0 && memcmp(piece->addr, message->bytes + done, here) != 0) {
-                mismatch(end->side->scene, "%c%u: a send is said to be placed and is not",
+                mismatch(end->side->scene, "%c%u: a send with PLACED completed and is not placed",
                          name_of(end), end->pair);
             }
             done += here;
@@ -485,7 +485,7 @@ void lane_received(struct end *end, const struct rdmux_wc *wc)
                  end->pair);
     }
     if (sender->messages_begin == sender->messages_end) {
-        mismatch(scene, "%c%u: a message that nobody has sent", name_of(end), end->pair);
+        mismatch(scene, "%c%u: a message that was not sent", name_of(end), end->pair);
     }
     struct message *message = &sender->messages[sender->messages_begin++ % MESSAGES_MAX];
     bool is_write = message->op == RDMUX_OP_WRITE_IMM;

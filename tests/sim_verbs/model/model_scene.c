@@ -562,7 +562,7 @@ static void take_event(struct scene *scene, struct end *end, const struct rdmux_
                      status_of(wc), info.text);
         }
         if (wc->status == RDMUX_OK && !scene->is_ending) {
-            mismatch(scene, "%c%u has ended, and nobody has ended it", 'A' + (char)end->side->index,
+            mismatch(scene, "%c%u has ended without a cause", 'A' + (char)end->side->index,
                      end->pair);
         }
         break;
@@ -578,7 +578,7 @@ static void take_event(struct scene *scene, struct end *end, const struct rdmux_
     case RDMUX_WC_REMOTE_READY:
         break;
     default:
-        mismatch(scene, "an event that nobody expects: %s", rdmux_wc_opcode_name(wc->opcode));
+        mismatch(scene, "an unexpected event: %s", rdmux_wc_opcode_name(wc->opcode));
     }
 }
 

@@ -263,7 +263,7 @@ static void wait_for_ends(struct scene *scene, uint32_t least_ms, bool is_cut)
             return;
         }
     }
-    mismatch(scene, "one end of a pair has ended, and the other has not heard of it");
+    mismatch(scene, "one end of a pair has ended, and the other has not");
 }
 
 /* A removed device does not affect regions that other devices may use: they are registered and
@@ -353,7 +353,7 @@ int main(int argc, char **argv)
         tap_case(!result.has_failed, "%s: the rules of failure hold in %llu runs", what.link,
                  (unsigned long long)result.runs);
         for (int fault = 0; fault < FAULTS; fault++) {
-            printf("# %s: %llu times, %llu endpoints have said so\n", kinds[fault].name,
+            printf("# %s: %llu times, named by %llu endpoints\n", kinds[fault].name,
                    (unsigned long long)result.counts.faults[fault],
                    (unsigned long long)result.counts.named[fault]);
         }
