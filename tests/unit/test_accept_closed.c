@@ -212,7 +212,7 @@ static void expect_messages(struct pair *pair, uint64_t count, enum rdmux_status
 /* ------------------------------------------------------------------------- before accept
  * returns */
 
-static void one_that_closed_before_it_was_confirmed_is_accepted_with_its_messages(void **state)
+static void a_connection_closed_before_its_confirmation_is_accepted_with_its_messages(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(paths); i++) {
@@ -229,7 +229,7 @@ static void one_that_closed_before_it_was_confirmed_is_accepted_with_its_message
     }
 }
 
-static void one_whose_end_was_seen_before_accept_is_accepted_with_its_messages(void **state)
+static void a_connection_that_ended_before_accept_is_accepted_with_its_messages(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(paths); i++) {
@@ -252,7 +252,7 @@ static void one_whose_end_was_seen_before_accept_is_accepted_with_its_messages(v
     }
 }
 
-static void one_that_closed_without_a_message_is_accepted(void **state)
+static void a_connection_closed_without_a_message_is_accepted(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(paths); i++) {
@@ -268,7 +268,7 @@ static void one_that_closed_without_a_message_is_accepted(void **state)
     }
 }
 
-static void several_that_closed_are_accepted_one_by_one(void **state)
+static void several_closed_connections_are_accepted_one_by_one(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(paths); i++) {
@@ -287,7 +287,7 @@ static void several_that_closed_are_accepted_one_by_one(void **state)
     }
 }
 
-static void one_that_shut_down_before_accept_ends_in_order(void **state)
+static void a_connection_shut_down_before_accept_ends_in_order(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(paths); i++) {
@@ -313,7 +313,7 @@ static void one_that_shut_down_before_accept_ends_in_order(void **state)
 }
 
 /* Receives of an SRQ are there before accept: everywhere all messages arrive. */
-static void shared_receives_keep_the_messages_of_one_that_closed_before_accept(void **state)
+static void shared_receives_keep_the_messages_of_a_connection_closed_before_accept(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(paths); i++) {
@@ -358,7 +358,7 @@ static void shared_receives_keep_the_messages_of_one_that_closed_before_accept(v
 }
 
 /* The SRQ is empty until the endpoint is returned. */
-static void messages_wait_for_shared_receives_too(void **state)
+static void messages_wait_for_shared_receives(void **state)
 {
     (void)state;
     struct pair pair;
@@ -390,7 +390,7 @@ static void messages_wait_for_shared_receives_too(void **state)
     close_pair(&pair);
 }
 
-static void one_that_is_named_says_connected_then_its_messages_then_its_end(void **state)
+static void a_connection_accepted_by_name_reports_connected_then_messages_then_its_end(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(paths); i++) {
@@ -413,7 +413,7 @@ static void one_that_is_named_says_connected_then_its_messages_then_its_end(void
     }
 }
 
-static void one_that_nobody_accepts_is_dropped_in_time(void **state)
+static void a_connection_that_no_call_accepts_is_dropped_in_time(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(paths); i++) {
@@ -458,7 +458,7 @@ static void let_it_linger(struct pair *pair)
     see_end(pair, pair->b);
 }
 
-static void one_that_closed_before_a_receive_was_posted_gives_its_messages(void **state)
+static void a_connection_closed_before_a_receive_was_posted_delivers_its_messages(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(paths); i++) {
@@ -473,7 +473,7 @@ static void one_that_closed_before_a_receive_was_posted_gives_its_messages(void 
     }
 }
 
-static void receives_may_be_posted_while_messages_wait_and_nothing_else(void **state)
+static void an_endpoint_whose_messages_wait_takes_receives_and_no_other_request(void **state)
 {
     (void)state;
     struct pair pair;
@@ -494,7 +494,7 @@ static void receives_may_be_posted_while_messages_wait_and_nothing_else(void **s
     close_pair(&pair); /* two messages wait */
 }
 
-static void more_receives_than_messages_are_flushed(void **state)
+static void receives_beyond_the_last_message_are_flushed(void **state)
 {
     (void)state;
     struct pair pair;
@@ -520,7 +520,7 @@ static void more_receives_than_messages_are_flushed(void **state)
     close_pair(&pair);
 }
 
-static void a_message_that_is_too_long_is_the_end(void **state)
+static void a_message_longer_than_its_receive_ends_the_endpoint(void **state)
 {
     (void)state;
     struct pair pair;
@@ -539,7 +539,7 @@ static void a_message_that_is_too_long_is_the_end(void **state)
 }
 
 /* The bytes disappeared with the peer: such a message has not arrived. */
-static void a_message_that_lies_with_the_peer_is_not_waited_for(void **state)
+static void an_endpoint_does_not_wait_for_a_message_held_by_the_peer(void **state)
 {
     (void)state;
     struct pair pair;
@@ -566,7 +566,7 @@ static void a_message_that_lies_with_the_peer_is_not_waited_for(void **state)
     close_pair(&pair);
 }
 
-static void messages_that_nobody_receives_delay_the_end_by_a_second_at_most(void **state)
+static void messages_without_receives_delay_the_end_by_a_second_at_most(void **state)
 {
     (void)state;
     struct pair pair;
@@ -613,21 +613,21 @@ static void a_program_sleeps_while_messages_wait(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_that_closed_before_it_was_confirmed_is_accepted_with_its_messages),
-        cmocka_unit_test(one_whose_end_was_seen_before_accept_is_accepted_with_its_messages),
-        cmocka_unit_test(one_that_closed_without_a_message_is_accepted),
-        cmocka_unit_test(several_that_closed_are_accepted_one_by_one),
-        cmocka_unit_test(one_that_shut_down_before_accept_ends_in_order),
-        cmocka_unit_test(shared_receives_keep_the_messages_of_one_that_closed_before_accept),
-        cmocka_unit_test(messages_wait_for_shared_receives_too),
-        cmocka_unit_test(one_that_is_named_says_connected_then_its_messages_then_its_end),
-        cmocka_unit_test(one_that_nobody_accepts_is_dropped_in_time),
-        cmocka_unit_test(one_that_closed_before_a_receive_was_posted_gives_its_messages),
-        cmocka_unit_test(receives_may_be_posted_while_messages_wait_and_nothing_else),
-        cmocka_unit_test(more_receives_than_messages_are_flushed),
-        cmocka_unit_test(a_message_that_is_too_long_is_the_end),
-        cmocka_unit_test(a_message_that_lies_with_the_peer_is_not_waited_for),
-        cmocka_unit_test(messages_that_nobody_receives_delay_the_end_by_a_second_at_most),
+        cmocka_unit_test(a_connection_closed_before_its_confirmation_is_accepted_with_its_messages),
+        cmocka_unit_test(a_connection_that_ended_before_accept_is_accepted_with_its_messages),
+        cmocka_unit_test(a_connection_closed_without_a_message_is_accepted),
+        cmocka_unit_test(several_closed_connections_are_accepted_one_by_one),
+        cmocka_unit_test(a_connection_shut_down_before_accept_ends_in_order),
+        cmocka_unit_test(shared_receives_keep_the_messages_of_a_connection_closed_before_accept),
+        cmocka_unit_test(messages_wait_for_shared_receives),
+        cmocka_unit_test(a_connection_accepted_by_name_reports_connected_then_messages_then_its_end),
+        cmocka_unit_test(a_connection_that_no_call_accepts_is_dropped_in_time),
+        cmocka_unit_test(a_connection_closed_before_a_receive_was_posted_delivers_its_messages),
+        cmocka_unit_test(an_endpoint_whose_messages_wait_takes_receives_and_no_other_request),
+        cmocka_unit_test(receives_beyond_the_last_message_are_flushed),
+        cmocka_unit_test(a_message_longer_than_its_receive_ends_the_endpoint),
+        cmocka_unit_test(an_endpoint_does_not_wait_for_a_message_held_by_the_peer),
+        cmocka_unit_test(messages_without_receives_delay_the_end_by_a_second_at_most),
         cmocka_unit_test(a_program_sleeps_while_messages_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

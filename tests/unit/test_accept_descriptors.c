@@ -189,13 +189,13 @@ static void check_under(rlim_t room, size_t silent, int command)
     }
 }
 
-static void silent_ones_leave_descriptors_for_good_ones(void **state)
+static void silent_connections_leave_descriptors_for_good_ones(void **state)
 {
     (void)state;
     check_under(TIGHT, SILENT, 0);
 }
 
-static void a_limit_that_is_lowered_later_keeps_no_good_one_out(void **state)
+static void a_limit_lowered_later_keeps_out_no_good_connection(void **state)
 {
     (void)state;
     check_under(WIDE, SILENT, LOWER);
@@ -203,14 +203,14 @@ static void a_limit_that_is_lowered_later_keeps_no_good_one_out(void **state)
 
 /* The program itself takes all descriptors that pending connections do not hold: these are evicted
  * when a set-up needs one. */
-static void strangers_give_theirs_to_a_set_up_that_finds_none(void **state)
+static void a_set_up_without_descriptors_gets_those_of_strangers(void **state)
 {
     (void)state;
     check_under(TIGHT, FEW_SILENT, USE_UP);
 }
 
 /* A listener never keeps more connections at a time than the process has descriptors for. */
-static void limits_follow_that_of_the_process(void **state)
+static void a_listeners_limits_follow_the_descriptor_limit_of_the_process(void **state)
 {
     (void)state;
     struct rlimit before;
@@ -319,7 +319,7 @@ static void strangers_get_no_descriptor_of_the_reserve(void **state)
 }
 
 /* A connection that stays in the backlog keeps waking the service thread. */
-static void without_any_descriptor_a_newcomer_is_turned_away_and_that_is_told(void **state)
+static void a_listener_without_descriptors_drops_a_new_connection_and_logs_it(void **state)
 {
     (void)state;
     struct rlimit before;
@@ -356,12 +356,12 @@ static void without_any_descriptor_a_newcomer_is_turned_away_and_that_is_told(vo
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(silent_ones_leave_descriptors_for_good_ones),
-        cmocka_unit_test(a_limit_that_is_lowered_later_keeps_no_good_one_out),
-        cmocka_unit_test(strangers_give_theirs_to_a_set_up_that_finds_none),
-        cmocka_unit_test(limits_follow_that_of_the_process),
+        cmocka_unit_test(silent_connections_leave_descriptors_for_good_ones),
+        cmocka_unit_test(a_limit_lowered_later_keeps_out_no_good_connection),
+        cmocka_unit_test(a_set_up_without_descriptors_gets_those_of_strangers),
+        cmocka_unit_test(a_listeners_limits_follow_the_descriptor_limit_of_the_process),
         cmocka_unit_test(strangers_get_no_descriptor_of_the_reserve),
-        cmocka_unit_test(without_any_descriptor_a_newcomer_is_turned_away_and_that_is_told),
+        cmocka_unit_test(a_listener_without_descriptors_drops_a_new_connection_and_logs_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

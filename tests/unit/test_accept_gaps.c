@@ -133,7 +133,7 @@ static bool has_taken(const struct rdmux_cq *cq)
 
 /* -------------------------------------------------------------------------------------- sharing */
 
-static void no_waiting_accept_is_left_empty_handed(void **state)
+static void an_accept_leaves_a_connection_for_each_waiting_call(void **state)
 {
     (void)state;
     struct scene scene;
@@ -159,7 +159,7 @@ static void no_waiting_accept_is_left_empty_handed(void **state)
     clear_scene(&scene);
 }
 
-static void a_call_alone_negotiates_all_and_the_next_of_its_cq_returns_them(void **state)
+static void one_call_negotiates_all_connections_and_later_calls_of_its_cq_return_them(void **state)
 {
     (void)state;
     struct scene scene;
@@ -193,7 +193,7 @@ static void a_call_alone_negotiates_all_and_the_next_of_its_cq_returns_them(void
     clear_scene(&scene);
 }
 
-static void a_call_that_has_one_to_return_takes_no_other(void **state)
+static void a_call_with_a_connection_to_return_takes_no_other(void **state)
 {
     (void)state;
     struct scene scene;
@@ -224,7 +224,7 @@ static void a_call_that_has_one_to_return_takes_no_other(void **state)
     clear_scene(&scene);
 }
 
-static void what_is_left_to_a_call_with_none_is_for_all_when_it_leaves(void **state)
+static void a_connection_left_for_a_waiting_call_is_free_once_that_call_ends(void **state)
 {
     (void)state;
     struct scene scene;
@@ -314,7 +314,7 @@ static struct rdmux_ep *bring_to_commit(struct pair *pair)
 
 /* The message that the connector is connected has arrived unread, when another connection arrives
  * that this call could take, with attributes meant for another. */
-static void what_a_committed_connector_has_said_is_read_before_another_is_taken(void **state)
+static void bytes_of_a_committed_connector_are_read_before_another_connection_is_taken(void **state)
 {
     (void)state;
     enum { MANUAL = RDMUX_FABRIC_NO_SERVICE_THREAD | RDMUX_FABRIC_NO_WORKER_THREAD };
@@ -339,7 +339,7 @@ static void what_a_committed_connector_has_said_is_read_before_another_is_taken(
 
 /* ------------------------------------------------------------------------------ nothing is lost */
 
-static void without_room_in_the_cq_the_connection_stays_for_others(void **state)
+static void a_connection_without_room_in_the_cq_stays_for_other_calls(void **state)
 {
     (void)state;
     struct scene scene;
@@ -364,7 +364,7 @@ static void without_room_in_the_cq_the_connection_stays_for_others(void **state)
     clear_scene(&scene);
 }
 
-static void with_attributes_that_are_refused_the_connection_stays(void **state)
+static void a_connection_stays_when_the_attributes_are_refused(void **state)
 {
     (void)state;
     struct scene scene;
@@ -388,14 +388,14 @@ static void with_attributes_that_are_refused_the_connection_stays(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_waiting_accept_is_left_empty_handed),
-        cmocka_unit_test(a_call_alone_negotiates_all_and_the_next_of_its_cq_returns_them),
-        cmocka_unit_test(a_call_that_has_one_to_return_takes_no_other),
-        cmocka_unit_test(what_is_left_to_a_call_with_none_is_for_all_when_it_leaves),
+        cmocka_unit_test(an_accept_leaves_a_connection_for_each_waiting_call),
+        cmocka_unit_test(one_call_negotiates_all_connections_and_later_calls_of_its_cq_return_them),
+        cmocka_unit_test(a_call_with_a_connection_to_return_takes_no_other),
+        cmocka_unit_test(a_connection_left_for_a_waiting_call_is_free_once_that_call_ends),
         cmocka_unit_test(an_endpoint_has_the_user_of_the_call_that_returns_it),
-        cmocka_unit_test(what_a_committed_connector_has_said_is_read_before_another_is_taken),
-        cmocka_unit_test(without_room_in_the_cq_the_connection_stays_for_others),
-        cmocka_unit_test(with_attributes_that_are_refused_the_connection_stays),
+        cmocka_unit_test(bytes_of_a_committed_connector_are_read_before_another_connection_is_taken),
+        cmocka_unit_test(a_connection_without_room_in_the_cq_stays_for_other_calls),
+        cmocka_unit_test(a_connection_stays_when_the_attributes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

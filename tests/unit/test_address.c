@@ -10,7 +10,7 @@
 #include <netdb.h>
 #include <sys/un.h>
 
-static void an_address_is_taken_apart(void **state)
+static void an_address_splits_into_its_parts(void **state)
 {
     (void)state;
     static const struct {
@@ -45,7 +45,7 @@ static void an_address_is_taken_apart(void **state)
     }
 }
 
-static void what_is_no_address_is_refused_and_the_text_names_it(void **state)
+static void a_malformed_address_is_refused_and_the_text_names_it(void **state)
 {
     (void)state;
     static const char *const cases[] = {
@@ -73,7 +73,7 @@ static void what_is_no_address_is_refused_and_the_text_names_it(void **state)
     }
 }
 
-static void no_address_and_one_without_end_are_refused(void **state)
+static void a_missing_address_and_an_endless_one_are_refused(void **state)
 {
     (void)state;
     struct rdmux_address_text parts;
@@ -87,7 +87,7 @@ static void no_address_and_one_without_end_are_refused(void **state)
     CHECK_OK(rdmux_address_split(host, &parts));
 }
 
-static void an_address_is_printed_as_it_can_be_dialled(void **state)
+static void a_printed_address_can_be_dialled(void **state)
 {
     (void)state;
     char text[RDMUX_ADDRESS_MAX];
@@ -124,7 +124,7 @@ static void a_printed_address_means_the_same_when_read(void **state)
     }
 }
 
-static void a_name_is_no_number_and_one_that_nobody_has_is_invalid(void **state)
+static void a_name_is_no_number_and_an_unknown_name_is_invalid(void **state)
 {
     (void)state;
     struct rdmux_address_text parts;
@@ -136,7 +136,7 @@ static void a_name_is_no_number_and_one_that_nobody_has_is_invalid(void **state)
     assert_non_null(strstr(rdmux_last_error(), "nobody.invalid"));
 }
 
-static void a_listener_says_where_it_listens(void **state)
+static void a_listener_reports_its_address(void **state)
 {
     (void)state;
     static const struct {
@@ -170,7 +170,7 @@ static void a_listener_says_where_it_listens(void **state)
     CHECK_OK(rdmux_fabric_close(fabric));
 }
 
-static void a_listener_refuses_what_it_cannot_listen_on(void **state)
+static void a_listener_refuses_an_address_it_cannot_listen_on(void **state)
 {
     (void)state;
     struct rdmux_fabric *fabric = open_fabric("tcp", 0, NULL);
@@ -219,7 +219,7 @@ static void a_connector_needs_a_host(void **state)
     CHECK_OK(rdmux_fabric_close(fabric));
 }
 
-static void a_name_is_dialled_at_all_its_addresses(void **state)
+static void a_connector_dials_all_addresses_of_a_name(void **state)
 {
     (void)state;
     struct pair pair;
@@ -237,7 +237,7 @@ static void a_name_is_dialled_at_all_its_addresses(void **state)
     close_pair(&pair);
 }
 
-static void a_name_that_nobody_has_ends_the_attempt(void **state)
+static void an_unknown_name_ends_the_attempt(void **state)
 {
     (void)state;
     struct rdmux_fabric *fabric = open_fabric("tcp", 0, NULL);
@@ -255,17 +255,17 @@ static void a_name_that_nobody_has_ends_the_attempt(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_address_is_taken_apart),
-        cmocka_unit_test(what_is_no_address_is_refused_and_the_text_names_it),
-        cmocka_unit_test(no_address_and_one_without_end_are_refused),
-        cmocka_unit_test(an_address_is_printed_as_it_can_be_dialled),
+        cmocka_unit_test(an_address_splits_into_its_parts),
+        cmocka_unit_test(a_malformed_address_is_refused_and_the_text_names_it),
+        cmocka_unit_test(a_missing_address_and_an_endless_one_are_refused),
+        cmocka_unit_test(a_printed_address_can_be_dialled),
         cmocka_unit_test(a_printed_address_means_the_same_when_read),
-        cmocka_unit_test(a_name_is_no_number_and_one_that_nobody_has_is_invalid),
-        cmocka_unit_test(a_listener_says_where_it_listens),
-        cmocka_unit_test(a_listener_refuses_what_it_cannot_listen_on),
+        cmocka_unit_test(a_name_is_no_number_and_an_unknown_name_is_invalid),
+        cmocka_unit_test(a_listener_reports_its_address),
+        cmocka_unit_test(a_listener_refuses_an_address_it_cannot_listen_on),
         cmocka_unit_test(a_connector_needs_a_host),
-        cmocka_unit_test(a_name_is_dialled_at_all_its_addresses),
-        cmocka_unit_test(a_name_that_nobody_has_ends_the_attempt),
+        cmocka_unit_test(a_connector_dials_all_addresses_of_a_name),
+        cmocka_unit_test(an_unknown_name_ends_the_attempt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

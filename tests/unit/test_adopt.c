@@ -202,7 +202,7 @@ static void wait_for_revoke(struct rdmux_remote *remote)
     }
 }
 
-static void an_adopted_endpoint_does_all_that_others_do(void **state)
+static void an_adopted_endpoint_supports_every_operation(void **state)
 {
     (void)state;
     enum { LENGTH = 3 << 20, ROUNDS = 6 };
@@ -313,7 +313,7 @@ static void a_shutdown_is_orderly_although_the_peer_closes_at_once(void **state)
     }
 }
 
-static void adopting_need_not_be_waited_for(void **state)
+static void an_adoption_may_complete_in_the_background(void **state)
 {
     (void)state;
     for (int kind = KIND_LOCAL; kind < KIND_COUNT; kind++) {
@@ -334,7 +334,7 @@ static void adopting_need_not_be_waited_for(void **state)
     }
 }
 
-static void a_server_may_look_first_who_is_there(void **state)
+static void a_server_may_peek_at_the_first_bytes_before_it_adopts(void **state)
 {
     (void)state;
     static const char hello[8] = { 'R', 'D', 'M', 'U', 'X', 0x01, 0x0d, 0x0a };
@@ -361,7 +361,7 @@ static void a_server_may_look_first_who_is_there(void **state)
 
 /* ----------------------------------------------------------------------------------- given back */
 
-static void without_a_path_both_get_their_sockets_back_as_they_were(void **state)
+static void both_sides_get_their_sockets_back_unchanged_when_no_path_exists(void **state)
 {
     (void)state;
     for (int kind = KIND_LOCAL; kind < KIND_COUNT; kind++) {
@@ -418,7 +418,7 @@ static void *adopt_and_speak(void *argument)
     return NULL;
 }
 
-static void what_the_peer_says_after_no_path_is_left_in_the_socket(void **state)
+static void bytes_that_the_peer_sends_after_no_path_stay_in_the_socket(void **state)
 {
     (void)state;
     for (int kind = KIND_LOCAL; kind < KIND_COUNT; kind++) {
@@ -450,7 +450,7 @@ static void what_the_peer_says_after_no_path_is_left_in_the_socket(void **state)
     }
 }
 
-static void no_path_as_an_event_gives_the_socket_back_too(void **state)
+static void no_path_reported_as_an_event_gives_the_socket_back(void **state)
 {
     (void)state;
     struct scene scene;
@@ -478,7 +478,7 @@ static void no_path_as_an_event_gives_the_socket_back_too(void **state)
 
 /* ------------------------------------------------------------------------------ refused, closed */
 
-static void what_cannot_be_adopted_is_left_alone(void **state)
+static void a_refused_adoption_leaves_the_socket_alone(void **state)
 {
     (void)state;
     struct rdmux_fabric *fabric = open_fabric(NULL, 0, NULL);
@@ -546,7 +546,7 @@ static void what_cannot_be_adopted_is_left_alone(void **state)
     CHECK_OK(rdmux_fabric_close(other));
 }
 
-static void in_every_other_outcome_the_socket_is_closed(void **state)
+static void every_other_failure_closes_the_socket(void **state)
 {
     (void)state;
     struct rdmux_fabric *fabric = open_fabric(NULL, 0, NULL);
@@ -597,7 +597,7 @@ static int rare_random(void *user, void *out, size_t size)
     return (*(int *)user)-- > 0 ? 0 : -1;
 }
 
-static void without_random_bytes_the_socket_is_closed(void **state)
+static void an_adoption_without_random_bytes_closes_the_socket(void **state)
 {
     (void)state;
     int left = INT_MAX;
@@ -631,7 +631,7 @@ static void without_random_bytes_the_socket_is_closed(void **state)
     CHECK_OK(rdmux_fabric_close(fabric));
 }
 
-static void two_in_the_same_role_do_not_connect(void **state)
+static void two_sides_in_the_same_role_do_not_connect(void **state)
 {
     (void)state;
     for (int role = RDMUX_ROLE_CONNECT; role <= RDMUX_ROLE_ACCEPT; role++) {
@@ -655,7 +655,7 @@ static void two_in_the_same_role_do_not_connect(void **state)
     }
 }
 
-static void a_socket_closed_in_the_middle_takes_the_endpoint_with_it(void **state)
+static void closing_an_adopted_endpoint_during_set_up_closes_its_socket(void **state)
 {
     (void)state;
     for (int kind = KIND_LOCAL; kind < KIND_COUNT; kind++) {
@@ -694,7 +694,7 @@ static void *ask(void *argument)
     return NULL;
 }
 
-static void one_who_only_asks_is_answered_and_the_adopted_endpoint_ends(void **state)
+static void an_explain_is_answered_and_ends_the_adopted_endpoint(void **state)
 {
     (void)state;
     struct asker asker = { .fabric = open_fabric("tcp", 0, NULL) };
@@ -730,20 +730,20 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(adopted_sockets_of_every_kind_connect_on_every_path),
-        cmocka_unit_test(one_who_only_asks_is_answered_and_the_adopted_endpoint_ends),
-        cmocka_unit_test(an_adopted_endpoint_does_all_that_others_do),
+        cmocka_unit_test(an_explain_is_answered_and_ends_the_adopted_endpoint),
+        cmocka_unit_test(an_adopted_endpoint_supports_every_operation),
         cmocka_unit_test(an_adopted_endpoint_ends_with_its_peer),
         cmocka_unit_test(a_shutdown_is_orderly_although_the_peer_closes_at_once),
-        cmocka_unit_test(adopting_need_not_be_waited_for),
-        cmocka_unit_test(a_server_may_look_first_who_is_there),
-        cmocka_unit_test(without_a_path_both_get_their_sockets_back_as_they_were),
-        cmocka_unit_test(what_the_peer_says_after_no_path_is_left_in_the_socket),
-        cmocka_unit_test(no_path_as_an_event_gives_the_socket_back_too),
-        cmocka_unit_test(what_cannot_be_adopted_is_left_alone),
-        cmocka_unit_test(in_every_other_outcome_the_socket_is_closed),
-        cmocka_unit_test(without_random_bytes_the_socket_is_closed),
-        cmocka_unit_test(two_in_the_same_role_do_not_connect),
-        cmocka_unit_test(a_socket_closed_in_the_middle_takes_the_endpoint_with_it),
+        cmocka_unit_test(an_adoption_may_complete_in_the_background),
+        cmocka_unit_test(a_server_may_peek_at_the_first_bytes_before_it_adopts),
+        cmocka_unit_test(both_sides_get_their_sockets_back_unchanged_when_no_path_exists),
+        cmocka_unit_test(bytes_that_the_peer_sends_after_no_path_stay_in_the_socket),
+        cmocka_unit_test(no_path_reported_as_an_event_gives_the_socket_back),
+        cmocka_unit_test(a_refused_adoption_leaves_the_socket_alone),
+        cmocka_unit_test(every_other_failure_closes_the_socket),
+        cmocka_unit_test(an_adoption_without_random_bytes_closes_the_socket),
+        cmocka_unit_test(two_sides_in_the_same_role_do_not_connect),
+        cmocka_unit_test(closing_an_adopted_endpoint_during_set_up_closes_its_socket),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

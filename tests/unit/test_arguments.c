@@ -517,7 +517,7 @@ static void wrong_fields_of_an_endpoints_attributes(void **state)
     clear_scene(&scene);
 }
 
-static void a_local_that_names_nothing_here(void **state)
+static void a_local_address_that_this_host_lacks(void **state)
 {
     (void)state;
     static const char *const nothing[] = {
@@ -542,7 +542,7 @@ static void a_local_that_names_nothing_here(void **state)
     clear_scene(&scene);
 }
 
-static void a_local_that_is_here_is_taken(void **state)
+static void a_local_address_of_this_host_is_accepted(void **state)
 {
     (void)state;
     static const char *const here[] = { "127.0.0.1", "127.0.0.2", "lo" };
@@ -843,7 +843,7 @@ static const char *declared_name(const char *declaration, size_t *length)
     return begin;
 }
 
-static void every_public_function_is_tried(void **state)
+static void every_public_function_is_called_with_wrong_arguments(void **state)
 {
     (void)state;
     static const char *const have_none[] = {
@@ -891,15 +891,15 @@ int main(void)
         cmocka_unit_test(wrong_arguments_of_adopt),
         cmocka_unit_test(wrong_arguments_of_an_explanation),
         cmocka_unit_test(wrong_fields_of_an_endpoints_attributes),
-        cmocka_unit_test(a_local_that_names_nothing_here),
-        cmocka_unit_test(a_local_that_is_here_is_taken),
+        cmocka_unit_test(a_local_address_that_this_host_lacks),
+        cmocka_unit_test(a_local_address_of_this_host_is_accepted),
         cmocka_unit_test(an_srq_of_another_cq),
         cmocka_unit_test(wrong_arguments_of_an_endpoint),
         cmocka_unit_test(wrong_arguments_of_an_srq),
         cmocka_unit_test(wrong_arguments_of_sends_and_receives),
         cmocka_unit_test(wrong_arguments_of_one_sided_operations),
         cmocka_unit_test(wrong_requests_of_a_batch),
-        cmocka_unit_test(every_public_function_is_tried),
+        cmocka_unit_test(every_public_function_is_called_with_wrong_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

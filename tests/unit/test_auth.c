@@ -37,7 +37,7 @@ static void peers_with_the_same_key_connect_and_know_each_other(void **state)
     close_pair(&pair);
 }
 
-static void a_fabric_says_that_tcp_is_encrypted(void **state)
+static void a_fabric_with_auth_reports_tcp_as_encrypted(void **state)
 {
     enum { PATHS = 16 };
     static struct rdmux_path_info infos[PATHS];
@@ -78,7 +78,7 @@ static void shared_memory_works_between_authenticated_peers(void **state)
     close_pair(&pair);
 }
 
-static void an_import_goes_through_the_session_and_a_thousand_do(void **state)
+static void a_thousand_imports_travel_through_the_session(void **state)
 {
     enum { IMPORTS = 1000 };
     static struct rdmux_remote *remotes[IMPORTS];
@@ -138,7 +138,7 @@ static void all_frames_of_a_record_are_read(void **state)
     close_pair(&pair);
 }
 
-static void a_listener_shows_who_it_is_before_it_is_accepted(void **state)
+static void a_listener_shows_the_identity_of_a_connection_before_it_is_accepted(void **state)
 {
     char file[FILE_NAME_MAX];
     char other[FILE_NAME_MAX];
@@ -216,7 +216,7 @@ static void an_identity_that_is_not_listed_is_refused(void **state)
 
 /* A list of keys admits connectors. A connector has already named its peer by the key that it
  * uses. */
-static void a_connector_may_take_a_key_that_its_own_list_does_not_let_in(void **state)
+static void a_connector_may_use_a_key_that_its_own_list_does_not_admit(void **state)
 {
     static const char *const peers[] = { "bert" };
     char file[FILE_NAME_MAX];
@@ -258,7 +258,7 @@ static void refusal_of(const char *keys_a, char out[RDMUX_TEXT_MAX])
     close_pair(&pair);
 }
 
-static void whether_an_identity_exists_does_not_show(void **state)
+static void a_refusal_does_not_show_whether_an_identity_exists(void **state)
 {
     char wrong_key[RDMUX_TEXT_MAX];
     char wrong_identity[RDMUX_TEXT_MAX];
@@ -299,7 +299,7 @@ static void *serve_as_rogue(void *user)
     return NULL;
 }
 
-static void a_server_with_a_certificate_is_none_with_the_key(void **state)
+static void a_connector_with_a_key_refuses_a_server_with_a_certificate(void **state)
 {
     struct sockaddr_in here = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t length = sizeof(here);
@@ -327,7 +327,7 @@ static void a_server_with_a_certificate_is_none_with_the_key(void **state)
 
 /* ---------------------------------------------------------------------- sides that do not agree */
 
-static void a_connector_without_is_told_what_to_set(void **state)
+static void a_connector_without_authentication_is_told_the_missing_setting(void **state)
 {
     static struct book book = BOOK_INIT;
     char file[FILE_NAME_MAX];
@@ -344,7 +344,7 @@ static void a_connector_without_is_told_what_to_set(void **state)
     close_pair(&pair);
 }
 
-static void a_listener_without_is_not_talked_to(void **state)
+static void a_connector_with_a_key_refuses_a_listener_without_authentication(void **state)
 {
     static struct book book = BOOK_INIT;
     char file[FILE_NAME_MAX];
@@ -379,7 +379,7 @@ static void explain_goes_through_the_session(void **state)
     close_pair(&pair);
 }
 
-static void explain_tells_what_to_set_as_well(void **state)
+static void explain_names_the_missing_setting(void **state)
 {
     char file[FILE_NAME_MAX];
     struct rdmux_fabric_auth auth = psk_of(write_file("k", "anna:" KEY_ONE "\n", file));
@@ -482,7 +482,7 @@ static void a_certificate_for_another_host_is_refused(void **state)
     close_office(&office);
 }
 
-static void a_listed_identity_may_have_any_host(void **state)
+static void a_certificate_of_a_listed_identity_may_name_any_host(void **state)
 {
     static const char *const bert[] = { "bert.example" };
     struct office office;
@@ -531,7 +531,7 @@ static void check_adopted(const struct office *office, const char *peer, enum rd
     close_pair(&pair);
 }
 
-static void a_connector_that_dials_no_host_must_say_who_may_answer(void **state)
+static void a_connector_of_an_adopted_socket_must_list_its_peers(void **state)
 {
     struct office office;
     struct pair pair;
@@ -592,7 +592,7 @@ static void a_certificate_of_another_authority_is_refused(void **state)
     close_office(&office);
 }
 
-static void a_certificate_that_is_over_is_refused(void **state)
+static void an_expired_certificate_is_refused(void **state)
 {
     struct office office;
     struct papers late;
@@ -609,7 +609,7 @@ static void a_certificate_that_is_over_is_refused(void **state)
     close_office(&office);
 }
 
-static void a_certificate_of_a_server_does_not_make_a_client(void **state)
+static void a_server_certificate_is_refused_from_a_client(void **state)
 {
     struct office office;
     (void)state;
@@ -695,7 +695,7 @@ static bool gets_through(const struct pair *pair, const struct authority *own, i
     return through;
 }
 
-static void older_tls_is_not_spoken(void **state)
+static void older_versions_of_tls_are_refused(void **state)
 {
     struct office office;
     struct pair pair;
@@ -709,7 +709,7 @@ static void older_tls_is_not_spoken(void **state)
     close_office(&office);
 }
 
-static void a_stranger_does_not_choose_a_key_exchange_that_is_dear(void **state)
+static void a_stranger_cannot_choose_an_expensive_key_exchange(void **state)
 {
     static const struct {
         const char *groups;
@@ -744,7 +744,7 @@ static void a_stranger_does_not_choose_a_key_exchange_that_is_dear(void **state)
     close_office(&office);
 }
 
-static void keys_and_certificates_do_not_meet(void **state)
+static void a_peer_with_a_key_and_a_peer_with_a_certificate_refuse_each_other(void **state)
 {
     char file[FILE_NAME_MAX];
     struct office office;
@@ -764,33 +764,33 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(peers_with_the_same_key_connect_and_know_each_other),
-        cmocka_unit_test(a_fabric_says_that_tcp_is_encrypted),
+        cmocka_unit_test(a_fabric_with_auth_reports_tcp_as_encrypted),
         cmocka_unit_test(shared_memory_works_between_authenticated_peers),
-        cmocka_unit_test(an_import_goes_through_the_session_and_a_thousand_do),
+        cmocka_unit_test(a_thousand_imports_travel_through_the_session),
         cmocka_unit_test(all_frames_of_a_record_are_read),
-        cmocka_unit_test(a_listener_shows_who_it_is_before_it_is_accepted),
+        cmocka_unit_test(a_listener_shows_the_identity_of_a_connection_before_it_is_accepted),
         cmocka_unit_test(a_wrong_key_is_refused),
         cmocka_unit_test(an_unknown_identity_is_refused),
         cmocka_unit_test(an_identity_that_is_not_listed_is_refused),
-        cmocka_unit_test(a_connector_may_take_a_key_that_its_own_list_does_not_let_in),
-        cmocka_unit_test(whether_an_identity_exists_does_not_show),
-        cmocka_unit_test(a_server_with_a_certificate_is_none_with_the_key),
-        cmocka_unit_test(a_connector_without_is_told_what_to_set),
-        cmocka_unit_test(a_listener_without_is_not_talked_to),
+        cmocka_unit_test(a_connector_may_use_a_key_that_its_own_list_does_not_admit),
+        cmocka_unit_test(a_refusal_does_not_show_whether_an_identity_exists),
+        cmocka_unit_test(a_connector_with_a_key_refuses_a_server_with_a_certificate),
+        cmocka_unit_test(a_connector_without_authentication_is_told_the_missing_setting),
+        cmocka_unit_test(a_connector_with_a_key_refuses_a_listener_without_authentication),
         cmocka_unit_test(explain_goes_through_the_session),
-        cmocka_unit_test(explain_tells_what_to_set_as_well),
+        cmocka_unit_test(explain_names_the_missing_setting),
         cmocka_unit_test(peers_with_certificates_of_one_authority_connect),
         cmocka_unit_test(a_certificate_for_another_host_is_refused),
-        cmocka_unit_test(a_listed_identity_may_have_any_host),
-        cmocka_unit_test(a_connector_that_dials_no_host_must_say_who_may_answer),
+        cmocka_unit_test(a_certificate_of_a_listed_identity_may_name_any_host),
+        cmocka_unit_test(a_connector_of_an_adopted_socket_must_list_its_peers),
         cmocka_unit_test(a_certificate_that_is_not_listed_is_refused),
         cmocka_unit_test(a_certificate_of_another_authority_is_refused),
-        cmocka_unit_test(a_certificate_that_is_over_is_refused),
-        cmocka_unit_test(a_certificate_of_a_server_does_not_make_a_client),
+        cmocka_unit_test(an_expired_certificate_is_refused),
+        cmocka_unit_test(a_server_certificate_is_refused_from_a_client),
         cmocka_unit_test(a_name_with_control_characters_is_refused),
-        cmocka_unit_test(older_tls_is_not_spoken),
-        cmocka_unit_test(a_stranger_does_not_choose_a_key_exchange_that_is_dear),
-        cmocka_unit_test(keys_and_certificates_do_not_meet),
+        cmocka_unit_test(older_versions_of_tls_are_refused),
+        cmocka_unit_test(a_stranger_cannot_choose_an_expensive_key_exchange),
+        cmocka_unit_test(a_peer_with_a_key_and_a_peer_with_a_certificate_refuse_each_other),
     };
     return cmocka_run_group_tests_name("auth", tests, make_auth_folder, remove_auth_folder);
 }

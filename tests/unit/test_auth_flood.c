@@ -152,7 +152,7 @@ static void set_length_of_client_hello(uint8_t *opening, uint32_t length)
 }
 
 /* A record of 16 KiB that contains the beginning of the longest ClientHello. */
-static void a_stranger_costs_no_more_than_it_may(void **state)
+static void the_memory_for_a_stranger_is_bounded(void **state)
 {
     enum { RECORD = 5 + 0x3fff };
     static uint8_t opening[RDMUX_HELLO_SIZE + RECORD];
@@ -168,7 +168,7 @@ static void a_stranger_costs_no_more_than_it_may(void **state)
     close_flood(flood);
 }
 
-static void a_stranger_without_a_whole_record_costs_no_session(void **state)
+static void a_stranger_without_a_whole_record_gets_no_session(void **state)
 {
     static uint8_t opening[RDMUX_HELLO_SIZE + 5 + 0x3fff];
     struct flood *flood = open_flood(NULL);
@@ -184,7 +184,7 @@ static void a_stranger_without_a_whole_record_costs_no_session(void **state)
 }
 
 /* OpenSSL would allocate memory for it at once. Also in records of one byte. */
-static void a_stranger_may_not_claim_a_long_client_hello(void **state)
+static void a_client_hello_that_claims_to_be_long_is_refused(void **state)
 {
     static const uint32_t lengths[] = { (16 << 10) + 1, 131396, 0xffffff };
     struct flood *flood = open_flood(NULL);
@@ -218,7 +218,7 @@ static void a_stranger_may_not_claim_a_long_client_hello(void **state)
 }
 
 /* A ClientHello of 16,000 bytes, each in a record of its own: TLS would allow 96,000 bytes. */
-static void a_stranger_may_not_say_more_than_it_may(void **state)
+static void a_stranger_that_sends_too_many_bytes_is_dropped(void **state)
 {
     enum { MESSAGE = 16000, RECORD = 6 };
     static uint8_t records[MESSAGE * RECORD];
@@ -243,7 +243,7 @@ static void a_stranger_may_not_say_more_than_it_may(void **state)
     close_flood(flood);
 }
 
-static void who_stalls_in_tls_is_dropped_in_time(void **state)
+static void a_connection_that_stalls_in_tls_is_dropped_in_time(void **state)
 {
     struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
     attr.hello_timeout_ms = 200;
@@ -395,7 +395,7 @@ static void *keep_attacking(void *user)
     return NULL;
 }
 
-static void good_ones_connect_while_ten_thousand_attack(void **state)
+static void good_peers_connect_while_ten_thousand_attack(void **state)
 {
     struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
     struct rdmux_ep_attr unhurried = RDMUX_EP_ATTR_INIT;
@@ -574,7 +574,7 @@ static void end_hordes(struct horde *hordes, size_t count)
     }
 }
 
-static void good_ones_connect_in_a_second_beside_ten_thousand(void **state)
+static void good_peers_connect_in_a_second_beside_ten_thousand_hostile_ones(void **state)
 {
     struct horde hordes[HORDES_MAX];
     struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
@@ -621,14 +621,14 @@ static void good_ones_connect_in_a_second_beside_ten_thousand(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_stranger_costs_no_more_than_it_may),
-        cmocka_unit_test(a_stranger_without_a_whole_record_costs_no_session),
-        cmocka_unit_test(a_stranger_may_not_claim_a_long_client_hello),
-        cmocka_unit_test(a_stranger_may_not_say_more_than_it_may),
-        cmocka_unit_test(who_stalls_in_tls_is_dropped_in_time),
+        cmocka_unit_test(the_memory_for_a_stranger_is_bounded),
+        cmocka_unit_test(a_stranger_without_a_whole_record_gets_no_session),
+        cmocka_unit_test(a_client_hello_that_claims_to_be_long_is_refused),
+        cmocka_unit_test(a_stranger_that_sends_too_many_bytes_is_dropped),
+        cmocka_unit_test(a_connection_that_stalls_in_tls_is_dropped_in_time),
         cmocka_unit_test(one_address_does_not_use_up_the_room_of_others),
-        cmocka_unit_test(good_ones_connect_while_ten_thousand_attack),
-        cmocka_unit_test(good_ones_connect_in_a_second_beside_ten_thousand),
+        cmocka_unit_test(good_peers_connect_while_ten_thousand_attack),
+        cmocka_unit_test(good_peers_connect_in_a_second_beside_ten_thousand_hostile_ones),
     };
     if (CRYPTO_set_mem_functions(count_malloc, count_realloc, count_free) != 1) {
         return 1; /* something has allocated before us */

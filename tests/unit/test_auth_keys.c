@@ -53,7 +53,7 @@ static void a_key_may_have_16_to_64_bytes(void **state)
     rdmux_secret_unmap(keys, count * sizeof(*keys));
 }
 
-static void what_is_no_key_file_is_refused_and_the_line_named(void **state)
+static void a_malformed_key_file_is_refused_and_the_line_named(void **state)
 {
     static const struct {
         const char *text;
@@ -84,7 +84,7 @@ static void what_is_no_key_file_is_refused_and_the_line_named(void **state)
     }
 }
 
-static void a_nul_ends_no_line(void **state)
+static void a_nul_byte_does_not_end_a_line(void **state)
 {
     static const char text[] = "anna\0:" KEY_ONE;
     struct rdmux_auth_key *keys = NULL;
@@ -110,7 +110,7 @@ static void expect_invalid(const struct rdmux_fabric_auth *auth, enum rdmux_stat
     assert_null(opened);
 }
 
-static void options_that_do_not_do_are_named(void **state)
+static void wrong_options_are_refused_by_name(void **state)
 {
     static const char *const empty_peer[] = { "" };
     char file[FILE_NAME_MAX];
@@ -146,7 +146,7 @@ static void options_that_do_not_do_are_named(void **state)
     expect_invalid(&auth, RDMUX_INVALID, "unknown provider \"nonsense\"");
 }
 
-static void what_is_trusted_is_named_and_nothing_else(void **state)
+static void trusted_takes_names_of_providers_alone(void **state)
 {
     static const char *const lists[] = { "", "auto", "!tcp", "shm,!tcp" };
     char file[FILE_NAME_MAX];
@@ -170,7 +170,7 @@ static void a_key_that_others_may_read_is_refused(void **state)
     }
 }
 
-static void what_is_no_file_is_refused(void **state)
+static void a_path_that_is_no_file_is_refused(void **state)
 {
     char file[FILE_NAME_MAX];
     struct rdmux_fabric_auth auth = psk_of(file);
@@ -213,7 +213,7 @@ static void a_certificate_needs_its_own_key(void **state)
 }
 
 /* Each allocation of a fabric that authenticates fails once, and nothing leaks. */
-static void without_memory_a_fabric_does_not_open_and_leaks_nothing(void **state)
+static void a_fabric_that_gets_no_memory_does_not_open_and_leaks_nothing(void **state)
 {
     char file[FILE_NAME_MAX];
     struct rdmux_fabric_auth auth = psk_of(write_file("k", "anna:" KEY_ONE, file));
@@ -246,14 +246,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_has_a_key_on_each_line),
         cmocka_unit_test(a_key_may_have_16_to_64_bytes),
-        cmocka_unit_test(what_is_no_key_file_is_refused_and_the_line_named),
-        cmocka_unit_test(a_nul_ends_no_line),
-        cmocka_unit_test(options_that_do_not_do_are_named),
-        cmocka_unit_test(what_is_trusted_is_named_and_nothing_else),
+        cmocka_unit_test(a_malformed_key_file_is_refused_and_the_line_named),
+        cmocka_unit_test(a_nul_byte_does_not_end_a_line),
+        cmocka_unit_test(wrong_options_are_refused_by_name),
+        cmocka_unit_test(trusted_takes_names_of_providers_alone),
         cmocka_unit_test(a_key_that_others_may_read_is_refused),
-        cmocka_unit_test(what_is_no_file_is_refused),
+        cmocka_unit_test(a_path_that_is_no_file_is_refused),
         cmocka_unit_test(a_certificate_needs_its_own_key),
-        cmocka_unit_test(without_memory_a_fabric_does_not_open_and_leaks_nothing),
+        cmocka_unit_test(a_fabric_that_gets_no_memory_does_not_open_and_leaks_nothing),
     };
     return cmocka_run_group_tests_name("auth_keys", tests, open_all, close_all);
 }

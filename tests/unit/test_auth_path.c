@@ -57,13 +57,13 @@ static void check_tampering(size_t from_connector_at, size_t from_acceptor_at)
     close_pair(&pair);
 }
 
-static void whoever_changes_the_methods_in_clear_stops_the_connection(void **state)
+static void a_change_of_the_methods_in_clear_stops_the_connection(void **state)
 {
     (void)state;
     check_tampering(27, SIZE_MAX); /* the lowest bit of HELLO's authentication */
 }
 
-static void whoever_changes_the_rest_of_the_clear_hello_stops_it(void **state)
+static void a_change_of_the_clear_hello_stops_the_connection(void **state)
 {
     static const size_t at[] = { 11, 19, 23, 40, 55, 70, 95 };
     (void)state;
@@ -72,7 +72,7 @@ static void whoever_changes_the_rest_of_the_clear_hello_stops_it(void **state)
     }
 }
 
-static void whoever_changes_the_tls_handshake_stops_it(void **state)
+static void a_change_of_the_tls_handshake_stops_the_connection(void **state)
 {
     static const size_t at[] = { 5, 11, 60 };
     (void)state;
@@ -82,7 +82,7 @@ static void whoever_changes_the_tls_handshake_stops_it(void **state)
     }
 }
 
-static void whoever_changes_an_offer_stops_it(void **state)
+static void a_change_of_an_offer_stops_the_connection(void **state)
 {
     (void)state;
     /* After HELLO in clear, some 500 bytes of the TLS handshake, and HELLO again. */
@@ -91,7 +91,7 @@ static void whoever_changes_an_offer_stops_it(void **state)
 }
 
 /* A connection succeeds through an eavesdropper, which learns no secret. */
-static void whoever_listens_learns_no_secret(void **state)
+static void an_eavesdropper_learns_no_secret(void **state)
 {
     static struct middle middle;
     static uint8_t bytes[64];
@@ -163,7 +163,7 @@ static void check_clear_opening(uint32_t methods)
     close_pair(&pair);
 }
 
-static void an_offer_in_clear_is_not_looked_at(void **state)
+static void an_offer_in_clear_is_not_read(void **state)
 {
     (void)state;
     check_clear_opening(0);
@@ -224,7 +224,7 @@ static void an_adopted_socket_carries_the_session(void **state)
     }
 }
 
-static void peers_that_cannot_authenticate_are_not_talked_to(void **state)
+static void peers_that_cannot_authenticate_are_refused(void **state)
 {
     char file[FILE_NAME_MAX];
     struct rdmux_fabric_auth auth = keys_of_anna(file);
@@ -336,7 +336,7 @@ static void a_join_changed_in_any_bit_finds_nothing(void **state)
     close_joinable(joinable);
 }
 
-static void without_authentication_a_sealed_join_finds_nothing(void **state)
+static void a_sealed_join_finds_nothing_without_authentication(void **state)
 {
     struct joinable *joinable = open_joinable(NULL);
     struct rdmux_join join = join_of(&joinable->ep);
@@ -389,27 +389,27 @@ static void tcp_meets_a_demand_for_encryption(void **state)
     check_encryption("tcp", true, true, "none", "tcp", false);
 }
 
-static void a_demand_for_encryption_removes_what_is_not_encrypted(void **state)
+static void a_demand_for_encryption_removes_unencrypted_paths(void **state)
 {
     (void)state;
     check_encryption("shm,tcp", true, true, "none", "tcp", true);
     check_encryption("shm,tcp", false, false, "none", "shm", false); /* a sanity check */
 }
 
-static void a_demand_of_either_side_is_enough(void **state)
+static void a_demand_for_encryption_by_either_side_is_enough(void **state)
 {
     (void)state;
     check_encryption("shm,tcp", true, false, "none", "tcp", true);
     check_encryption("shm,tcp", false, true, "none", "tcp", true);
 }
 
-static void a_path_that_both_trust_is_taken(void **state)
+static void a_path_that_both_sides_trust_is_chosen(void **state)
 {
     (void)state;
     check_encryption("shm,tcp", true, true, "shm", "shm", false);
 }
 
-static void each_side_trusts_for_itself(void **state)
+static void a_path_must_be_trusted_by_both_sides(void **state)
 {
     char file[FILE_NAME_MAX];
     struct rdmux_fabric_auth auth_a = keys_of_anna(file);
@@ -435,7 +435,7 @@ static void each_side_trusts_for_itself(void **state)
     close_pair(&pair);
 }
 
-static void where_nothing_is_trusted_nothing_is_left(void **state)
+static void a_side_that_trusts_no_provider_has_no_path(void **state)
 {
     char file[FILE_NAME_MAX];
     struct rdmux_fabric_auth auth = keys_of_anna(file);
@@ -456,25 +456,25 @@ static void where_nothing_is_trusted_nothing_is_left(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whoever_changes_the_methods_in_clear_stops_the_connection),
-        cmocka_unit_test(whoever_changes_the_rest_of_the_clear_hello_stops_it),
-        cmocka_unit_test(whoever_changes_the_tls_handshake_stops_it),
-        cmocka_unit_test(whoever_changes_an_offer_stops_it),
-        cmocka_unit_test(whoever_listens_learns_no_secret),
-        cmocka_unit_test(an_offer_in_clear_is_not_looked_at),
+        cmocka_unit_test(a_change_of_the_methods_in_clear_stops_the_connection),
+        cmocka_unit_test(a_change_of_the_clear_hello_stops_the_connection),
+        cmocka_unit_test(a_change_of_the_tls_handshake_stops_the_connection),
+        cmocka_unit_test(a_change_of_an_offer_stops_the_connection),
+        cmocka_unit_test(an_eavesdropper_learns_no_secret),
+        cmocka_unit_test(an_offer_in_clear_is_not_read),
         cmocka_unit_test(an_adopted_socket_authenticates_or_ends),
         cmocka_unit_test(an_adopted_socket_carries_the_session),
-        cmocka_unit_test(peers_that_cannot_authenticate_are_not_talked_to),
+        cmocka_unit_test(peers_that_cannot_authenticate_are_refused),
         cmocka_unit_test(a_sealed_join_finds_its_connection),
         cmocka_unit_test(a_join_with_the_secret_in_clear_finds_nothing),
         cmocka_unit_test(a_join_changed_in_any_bit_finds_nothing),
-        cmocka_unit_test(without_authentication_a_sealed_join_finds_nothing),
+        cmocka_unit_test(a_sealed_join_finds_nothing_without_authentication),
         cmocka_unit_test(tcp_meets_a_demand_for_encryption),
-        cmocka_unit_test(a_demand_for_encryption_removes_what_is_not_encrypted),
-        cmocka_unit_test(a_demand_of_either_side_is_enough),
-        cmocka_unit_test(a_path_that_both_trust_is_taken),
-        cmocka_unit_test(each_side_trusts_for_itself),
-        cmocka_unit_test(where_nothing_is_trusted_nothing_is_left),
+        cmocka_unit_test(a_demand_for_encryption_removes_unencrypted_paths),
+        cmocka_unit_test(a_demand_for_encryption_by_either_side_is_enough),
+        cmocka_unit_test(a_path_that_both_sides_trust_is_chosen),
+        cmocka_unit_test(a_path_must_be_trusted_by_both_sides),
+        cmocka_unit_test(a_side_that_trusts_no_provider_has_no_path),
     };
     return cmocka_run_group_tests_name("auth_path", tests, make_auth_folder, remove_auth_folder);
 }

@@ -92,7 +92,7 @@ static void a_path_without_placed_settles_writes_by_reads_or_not_at_all(void **s
     assert_int_equal(caps_missing(&neither.provider.caps, NEEDS_SETTLED), NEEDS_PLACED | NEEDS_READ);
 }
 
-static void what_is_advertised_and_not_exercised_fails(void **state)
+static void an_advertised_rule_without_a_case_fails(void **state)
 {
     (void)state;
     struct ran never = run_of(ALL_CAPS, 0);
@@ -101,7 +101,7 @@ static void what_is_advertised_and_not_exercised_fails(void **state)
     assert_int_equal(judge(&never, "12.1").status, RULE_FAIL); /* no case cites it at all */
 }
 
-static void a_rule_whose_cases_were_left_out_or_not_asked_for_was_not_run(void **state)
+static void a_rule_whose_cases_were_skipped_or_not_selected_was_not_run(void **state)
 {
     (void)state;
     struct ran run = run_of(ALL_CAPS & ~NEEDS_ATOMICS, EVERYTHING);
@@ -116,7 +116,7 @@ static void a_rule_whose_cases_were_left_out_or_not_asked_for_was_not_run(void *
     assert_int_equal(judge(&some, "2.11").status, RULE_NOT_ADVERTISED);
 }
 
-static void a_failed_case_breaks_its_rules_and_a_failed_refusal_that_of_refusals(void **state)
+static void a_failed_case_breaks_its_rules_and_a_failed_refusal_breaks_the_refusal_rule(void **state)
 {
     (void)state;
     struct ran run = run_of(ALL_CAPS, EVERYTHING);
@@ -147,9 +147,10 @@ int main(void)
         cmocka_unit_test(a_rule_with_a_case_that_passed_is_kept),
         cmocka_unit_test(a_rule_that_a_sparse_path_cannot_show_is_not_advertised),
         cmocka_unit_test(a_path_without_placed_settles_writes_by_reads_or_not_at_all),
-        cmocka_unit_test(what_is_advertised_and_not_exercised_fails),
-        cmocka_unit_test(a_rule_whose_cases_were_left_out_or_not_asked_for_was_not_run),
-        cmocka_unit_test(a_failed_case_breaks_its_rules_and_a_failed_refusal_that_of_refusals),
+        cmocka_unit_test(an_advertised_rule_without_a_case_fails),
+        cmocka_unit_test(a_rule_whose_cases_were_skipped_or_not_selected_was_not_run),
+        cmocka_unit_test(
+            a_failed_case_breaks_its_rules_and_a_failed_refusal_breaks_the_refusal_rule),
         cmocka_unit_test(a_provider_without_an_endpoint_was_not_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

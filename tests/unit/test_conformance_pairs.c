@@ -42,7 +42,7 @@ static bool has_both(const struct row *row, unsigned a, unsigned i, unsigned b, 
     return is(row, a, i) && is(row, b, j);
 }
 
-static void every_pair_that_a_row_can_have_is_in_one_and_no_other(void **state)
+static void the_rows_contain_every_allowed_pair_and_no_other(void **state)
 {
     (void)state;
     struct row *rows = NULL;
@@ -68,7 +68,7 @@ static void every_pair_that_a_row_can_have_is_in_one_and_no_other(void **state)
     free(rows);
 }
 
-static void rows_are_fewer_than_all_there_are(void **state)
+static void the_rows_are_fewer_than_all_combinations(void **state)
 {
     (void)state;
     struct row *rows = NULL;
@@ -177,7 +177,7 @@ static void check_pairs(const struct pairs *pairs, unsigned op)
 
 /* A pair appears in a row that is carried out if there is one; a refused row covers only its
  * refusal. */
-static void every_pair_of_choices_of_every_operation_is_walked(void **state)
+static void the_walk_contains_every_pair_of_choices_of_every_operation(void **state)
 {
     (void)state;
     struct pairs *pairs = malloc(sizeof(*pairs));
@@ -208,7 +208,7 @@ static void the_walk_is_the_same_each_time(void **state)
     free(rows[1]);
 }
 
-static void a_row_is_read_from_what_it_was_printed_as(void **state)
+static void a_printed_row_reads_back_as_the_same_row(void **state)
 {
     (void)state;
     struct row *rows = NULL;
@@ -223,7 +223,7 @@ static void a_row_is_read_from_what_it_was_printed_as(void **state)
     free(rows);
 }
 
-static void text_that_is_no_allowed_row_is_none(void **state)
+static void malformed_text_and_forbidden_rows_are_refused(void **state)
 {
     (void)state;
     static const char *const texts[] = {
@@ -246,14 +246,14 @@ static void text_that_is_no_allowed_row_is_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_pair_that_a_row_can_have_is_in_one_and_no_other),
-        cmocka_unit_test(rows_are_fewer_than_all_there_are),
+        cmocka_unit_test(the_rows_contain_every_allowed_pair_and_no_other),
+        cmocka_unit_test(the_rows_are_fewer_than_all_combinations),
         cmocka_unit_test(a_fixed_value_stands_in_every_row),
         cmocka_unit_test(a_table_without_an_allowed_row_has_none),
-        cmocka_unit_test(every_pair_of_choices_of_every_operation_is_walked),
+        cmocka_unit_test(the_walk_contains_every_pair_of_choices_of_every_operation),
         cmocka_unit_test(the_walk_is_the_same_each_time),
-        cmocka_unit_test(a_row_is_read_from_what_it_was_printed_as),
-        cmocka_unit_test(text_that_is_no_allowed_row_is_none),
+        cmocka_unit_test(a_printed_row_reads_back_as_the_same_row),
+        cmocka_unit_test(malformed_text_and_forbidden_rows_are_refused),
     };
     return cmocka_run_group_tests_name("conformance_pairs", tests, NULL, NULL);
 }

@@ -103,7 +103,7 @@ static bool is_secret(const uint8_t *bytes)
     return rdmux_secret_matches(secret, bytes);
 }
 
-static void secrets_take_the_same_wherever_they_differ(void **state)
+static void comparing_secrets_takes_the_same_time_wherever_they_differ(void **state)
 {
     uint8_t bytes[RDMUX_SECRET_SIZE];
     (void)state;
@@ -125,7 +125,7 @@ static bool opens_region(const uint8_t *bytes)
     return rdmux_mr_import(fabric, &token, "", NULL, 1, NULL, &mr, &registration) != RDMUX_DENIED;
 }
 
-static void tokens_take_the_same_wherever_they_differ(void **state)
+static void comparing_tokens_takes_the_same_time_wherever_they_differ(void **state)
 {
     struct rdmux_token token;
     struct rdmux_mr *mr = NULL;
@@ -147,8 +147,8 @@ static void tokens_take_the_same_wherever_they_differ(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(secrets_take_the_same_wherever_they_differ),
-        cmocka_unit_test(tokens_take_the_same_wherever_they_differ),
+        cmocka_unit_test(comparing_secrets_takes_the_same_time_wherever_they_differ),
+        cmocka_unit_test(comparing_tokens_takes_the_same_time_wherever_they_differ),
     };
     return cmocka_run_group_tests_name("constant_time", tests, handle_signals, NULL);
 }

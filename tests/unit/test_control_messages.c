@@ -82,7 +82,7 @@ static void a_frame_that_cannot_be_read_ends_the_endpoint(void **state)
     check_frame_ends(RDMUX_FRAME_SILENT, 3);
 }
 
-static void what_a_peer_tells_of_its_end_is_passed_on(void **state)
+static void the_cause_that_a_peer_reports_is_the_status_of_the_end(void **state)
 {
     (void)state;
     struct rdmux_message fault = { .type = RDMUX_FRAME_FAULT, .text = "it is so" };
@@ -109,7 +109,7 @@ static void what_a_peer_tells_of_its_end_is_passed_on(void **state)
 
 /* A peer whose request was refused ends, and may report its end before the refusal is processed
  * here. */
-static void what_the_path_said_before_counts(void **state)
+static void an_earlier_fault_of_the_path_is_the_status_of_the_end(void **state)
 {
     (void)state;
     const struct rdmux_message end = { .type = RDMUX_FRAME_END, .status = RDMUX_PEER_GONE };
@@ -127,7 +127,7 @@ static void what_the_path_said_before_counts(void **state)
 }
 
 /* When an endpoint closes a region that it asked for, answers arrive that no call waits for. */
-static void what_concerns_nobody_is_passed_over(void **state)
+static void messages_about_unknown_imports_and_regions_are_ignored(void **state)
 {
     (void)state;
     uint8_t later[RDMUX_FRAME_HEADER_SIZE + 5] = { 0 };
@@ -166,7 +166,7 @@ static size_t bytes_for_b(const struct pair *pair)
 
 /* After the loss of a channel, REVOKE is sent again. REVOKED says that no request uses the region,
  * so it waits for the requests that do. */
-static void a_revocation_said_again_is_answered_when_nothing_is_under_way(void **state)
+static void a_repeated_revocation_is_answered_when_no_access_is_under_way(void **state)
 {
     (void)state;
     struct pair pair;
@@ -213,7 +213,7 @@ static void a_revocation_said_again_is_answered_when_nothing_is_under_way(void *
 enum { BIT = 256, UNREAD = 1 << 20, ROUNDS = 40000, ROOM_MAX = 4 << 20 };
 
 /* A peer that never reads all that waits for it, and keeps asking. */
-static void a_slow_reader_costs_what_waits_for_it_and_no_more(void **state)
+static void a_channel_to_a_slow_reader_keeps_only_its_unsent_bytes(void **state)
 {
     (void)state;
     static const uint8_t bytes[BIT];
@@ -258,11 +258,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_frame_out_of_its_turn_ends_the_endpoint),
         cmocka_unit_test(a_frame_that_cannot_be_read_ends_the_endpoint),
-        cmocka_unit_test(what_a_peer_tells_of_its_end_is_passed_on),
-        cmocka_unit_test(what_the_path_said_before_counts),
-        cmocka_unit_test(what_concerns_nobody_is_passed_over),
-        cmocka_unit_test(a_revocation_said_again_is_answered_when_nothing_is_under_way),
-        cmocka_unit_test(a_slow_reader_costs_what_waits_for_it_and_no_more),
+        cmocka_unit_test(the_cause_that_a_peer_reports_is_the_status_of_the_end),
+        cmocka_unit_test(an_earlier_fault_of_the_path_is_the_status_of_the_end),
+        cmocka_unit_test(messages_about_unknown_imports_and_regions_are_ignored),
+        cmocka_unit_test(a_repeated_revocation_is_answered_when_no_access_is_under_way),
+        cmocka_unit_test(a_channel_to_a_slow_reader_keeps_only_its_unsent_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

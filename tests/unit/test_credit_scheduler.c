@@ -101,7 +101,7 @@ static void a_peer_that_asks_gets_credits_at_once(void **state)
     assert_int_equal(world.told[0] + world.told[2], 0);
 }
 
-static void peers_are_served_in_the_order_of_their_questions(void **state)
+static void peers_get_credits_in_the_order_of_their_requests(void **state)
 {
     (void)state;
     static const int order[] = { 2, 0, 1 };
@@ -142,7 +142,7 @@ static void unused_credits_are_recalled_from_all_others_once(void **state)
     assert_false(world.users[0].is_recalling);
 }
 
-static void a_question_before_the_answer_to_a_recall_is_not_forgotten(void **state)
+static void a_request_that_precedes_the_answer_to_a_recall_is_kept(void **state)
 {
     (void)state;
     make_world(RDMUX_CREDITS_LEVEL_FIRST);
@@ -165,7 +165,7 @@ static void a_question_before_the_answer_to_a_recall_is_not_forgotten(void **sta
     assert_int_equal(world.told[0], 2);
 }
 
-static void used_receives_are_replaced_while_nobody_waits(void **state)
+static void used_receives_are_replaced_while_no_peer_waits(void **state)
 {
     (void)state;
     make_world(64);
@@ -178,7 +178,7 @@ static void used_receives_are_replaced_while_nobody_waits(void **state)
     assert_int_equal(rdmux_credits_window(&world.given[0]), RDMUX_CREDITS_LEVEL_FIRST);
 }
 
-static void a_hungry_user_gets_what_is_posted_later(void **state)
+static void a_hungry_endpoint_gets_receives_posted_later(void **state)
 {
     (void)state;
     make_world(RDMUX_CREDITS_LEVEL_FIRST);
@@ -196,7 +196,7 @@ static void a_hungry_user_gets_what_is_posted_later(void **state)
     assert_false(rdmux_node_is_listed(&world.users[0].wanting));
 }
 
-static void a_user_that_leaves_takes_nothing_with_it(void **state)
+static void an_endpoint_that_leaves_returns_all_its_credits(void **state)
 {
     (void)state;
     make_world(RDMUX_CREDITS_LEVEL_FIRST);
@@ -218,12 +218,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_peer_that_asks_gets_credits_at_once),
-        cmocka_unit_test(peers_are_served_in_the_order_of_their_questions),
+        cmocka_unit_test(peers_get_credits_in_the_order_of_their_requests),
         cmocka_unit_test(unused_credits_are_recalled_from_all_others_once),
-        cmocka_unit_test(a_question_before_the_answer_to_a_recall_is_not_forgotten),
-        cmocka_unit_test(used_receives_are_replaced_while_nobody_waits),
-        cmocka_unit_test(a_hungry_user_gets_what_is_posted_later),
-        cmocka_unit_test(a_user_that_leaves_takes_nothing_with_it),
+        cmocka_unit_test(a_request_that_precedes_the_answer_to_a_recall_is_kept),
+        cmocka_unit_test(used_receives_are_replaced_while_no_peer_waits),
+        cmocka_unit_test(a_hungry_endpoint_gets_receives_posted_later),
+        cmocka_unit_test(an_endpoint_that_leaves_returns_all_its_credits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

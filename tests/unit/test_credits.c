@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-static void the_peer_is_told_of_each_receive_once(void **state)
+static void each_receive_is_announced_once(void **state)
 {
     (void)state;
     struct rdmux_credits_given given = { .posted = 10 };
@@ -23,7 +23,7 @@ static void the_peer_is_told_of_each_receive_once(void **state)
     assert_int_equal(third, 0);
 }
 
-static void a_message_without_a_credit_is_noticed(void **state)
+static void a_message_without_a_credit_is_detected(void **state)
 {
     (void)state;
     struct rdmux_credits_given given = { .posted = 2 };
@@ -38,7 +38,7 @@ static void a_message_without_a_credit_is_noticed(void **state)
     assert_false(again);
 }
 
-static void a_message_of_its_own_is_due_at_half(void **state)
+static void a_credit_message_is_due_when_half_the_credits_are_used(void **state)
 {
     (void)state;
     struct rdmux_credits_given given = { .posted = 64 };
@@ -57,7 +57,7 @@ static void a_message_of_its_own_is_due_at_half(void **state)
     assert_true(rdmux_credits_due(&given));
 }
 
-static void nothing_is_due_when_nothing_was_posted(void **state)
+static void no_credit_message_is_due_without_new_receives(void **state)
 {
     (void)state;
     struct rdmux_credits_given given = { 0 };
@@ -67,7 +67,7 @@ static void nothing_is_due_when_nothing_was_posted(void **state)
     assert_false(due);
 }
 
-static void a_single_receive_is_told_at_once(void **state)
+static void a_single_receive_is_announced_at_once(void **state)
 {
     (void)state;
     struct rdmux_credits_given given = { .posted = 1 };
@@ -80,7 +80,7 @@ static void a_single_receive_is_told_at_once(void **state)
     assert_true(rdmux_credits_due(&given));
 }
 
-static void a_sender_starts_no_more_than_it_has(void **state)
+static void a_sender_starts_no_more_messages_than_it_has_credits(void **state)
 {
     (void)state;
     struct rdmux_credits_held held = { 0 };
@@ -93,7 +93,7 @@ static void a_sender_starts_no_more_than_it_has(void **state)
     assert_false(rdmux_credits_take(&held));
 }
 
-static void a_grant_that_cannot_be_is_refused(void **state)
+static void an_impossible_grant_is_refused(void **state)
 {
     (void)state;
     struct rdmux_credits_held held = { .left = 1 };
@@ -124,7 +124,7 @@ static void shared_receives_are_promised_once(void **state)
     assert_int_equal(pool.promised, receives);
 }
 
-static void those_who_wait_share_but_get_at_least_one(void **state)
+static void waiting_endpoints_share_the_receives_and_get_at_least_one(void **state)
 {
     (void)state;
     struct rdmux_credits_pool pool = { 0 };
@@ -151,7 +151,7 @@ static void a_receive_taken_by_another_fabric_makes_no_promise_wrap(void **state
     assert_int_equal(pool.promised, 4);
 }
 
-static void unused_credits_go_back_and_lies_about_them_do_not(void **state)
+static void unused_credits_return_and_false_counts_of_them_are_refused(void **state)
 {
     (void)state;
     struct rdmux_credits_pool pool = { 0 };
@@ -171,7 +171,7 @@ static void unused_credits_go_back_and_lies_about_them_do_not(void **state)
     assert_false(rdmux_credits_use_shared(&pool, &a));
 }
 
-static void what_an_ended_endpoint_had_goes_back(void **state)
+static void the_credits_of_an_ended_endpoint_return(void **state)
 {
     (void)state;
     struct rdmux_credits_pool pool = { 0 };
@@ -187,7 +187,7 @@ static void what_an_ended_endpoint_had_goes_back(void **state)
     assert_int_equal(pool.promised, 3);
 }
 
-static void who_asks_again_gets_more_up_to_a_bound(void **state)
+static void an_endpoint_that_asks_again_gets_more_up_to_a_bound(void **state)
 {
     (void)state;
     uint32_t level = 0;
@@ -204,19 +204,19 @@ static void who_asks_again_gets_more_up_to_a_bound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_peer_is_told_of_each_receive_once),
-        cmocka_unit_test(a_message_without_a_credit_is_noticed),
-        cmocka_unit_test(a_message_of_its_own_is_due_at_half),
-        cmocka_unit_test(nothing_is_due_when_nothing_was_posted),
-        cmocka_unit_test(a_single_receive_is_told_at_once),
-        cmocka_unit_test(a_sender_starts_no_more_than_it_has),
-        cmocka_unit_test(a_grant_that_cannot_be_is_refused),
+        cmocka_unit_test(each_receive_is_announced_once),
+        cmocka_unit_test(a_message_without_a_credit_is_detected),
+        cmocka_unit_test(a_credit_message_is_due_when_half_the_credits_are_used),
+        cmocka_unit_test(no_credit_message_is_due_without_new_receives),
+        cmocka_unit_test(a_single_receive_is_announced_at_once),
+        cmocka_unit_test(a_sender_starts_no_more_messages_than_it_has_credits),
+        cmocka_unit_test(an_impossible_grant_is_refused),
         cmocka_unit_test(shared_receives_are_promised_once),
-        cmocka_unit_test(those_who_wait_share_but_get_at_least_one),
+        cmocka_unit_test(waiting_endpoints_share_the_receives_and_get_at_least_one),
         cmocka_unit_test(a_receive_taken_by_another_fabric_makes_no_promise_wrap),
-        cmocka_unit_test(unused_credits_go_back_and_lies_about_them_do_not),
-        cmocka_unit_test(what_an_ended_endpoint_had_goes_back),
-        cmocka_unit_test(who_asks_again_gets_more_up_to_a_bound),
+        cmocka_unit_test(unused_credits_return_and_false_counts_of_them_are_refused),
+        cmocka_unit_test(the_credits_of_an_ended_endpoint_return),
+        cmocka_unit_test(an_endpoint_that_asks_again_gets_more_up_to_a_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

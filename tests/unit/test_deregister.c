@@ -136,7 +136,7 @@ static void the_caller_works_on_its_own_cq_while_it_waits(void **state)
     check_caller_works("shm");
 }
 
-static void who_has_closed_all_its_imports_is_no_importer(void **state)
+static void an_endpoint_that_closed_all_its_imports_is_no_importer(void **state)
 {
     (void)state;
     struct scene scene;
@@ -162,7 +162,7 @@ static void who_has_closed_all_its_imports_is_no_importer(void **state)
     close_scene(&scene);
 }
 
-static void an_import_that_ended_by_revocation_is_not_taken_off_the_next(void **state)
+static void closing_a_revoked_import_does_not_count_against_the_next_one(void **state)
 {
     (void)state;
     struct scene scene;
@@ -189,7 +189,7 @@ static void an_import_that_ended_by_revocation_is_not_taken_off_the_next(void **
     close_scene(&scene);
 }
 
-static void who_may_still_be_reading_is_looked_at_although_it_has_closed(void **state)
+static void an_importer_that_may_still_read_is_checked_after_its_close(void **state)
 {
     (void)state;
     struct scene scene;
@@ -214,9 +214,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_caller_works_on_its_own_cq_while_it_waits),
-        cmocka_unit_test(who_has_closed_all_its_imports_is_no_importer),
-        cmocka_unit_test(an_import_that_ended_by_revocation_is_not_taken_off_the_next),
-        cmocka_unit_test(who_may_still_be_reading_is_looked_at_although_it_has_closed),
+        cmocka_unit_test(an_endpoint_that_closed_all_its_imports_is_no_importer),
+        cmocka_unit_test(closing_a_revoked_import_does_not_count_against_the_next_one),
+        cmocka_unit_test(an_importer_that_may_still_read_is_checked_after_its_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,7 +79,7 @@ static void a_device_gets_no_right_to_a_region_that_is_no_sink(void **state)
 }
 
 /* More requests without completions than fit into the memory for copies at a time. */
-static void silent_requests_make_room_for_those_behind_them(void **state)
+static void silent_requests_make_room_for_later_ones(void **state)
 {
     (void)state;
     enum { COUNT = 40 };
@@ -125,13 +125,13 @@ static void check_fence(uint32_t flags)
 }
 
 /* The bytes read are forwarded, although the read's entry is not taken. */
-static void a_fenced_request_sends_what_was_read_before_it(void **state)
+static void a_fenced_request_sends_the_bytes_of_the_read_before_it(void **state)
 {
     (void)state;
     check_fence(RDMUX_PROVIDER_LOCAL_KEYS);
 }
 
-static void the_same_on_a_device_with_fences(void **state)
+static void a_fenced_request_waits_for_the_read_on_a_device_with_fences(void **state)
 {
     (void)state;
     check_fence(RDMUX_PROVIDER_LOCAL_KEYS | RDMUX_PROVIDER_NATIVE_FENCE);
@@ -151,7 +151,7 @@ static void a_receive_that_cannot_be_registered_ends_the_endpoint(void **state)
     clear_scene(&scene);
 }
 
-static void a_receive_that_nothing_met_is_left_alone(void **state)
+static void the_bytes_of_an_unused_receive_do_not_change(void **state)
 {
     (void)state;
     struct scene scene;
@@ -171,7 +171,7 @@ static void a_receive_that_nothing_met_is_left_alone(void **state)
 }
 
 /* The second request has to wait for its key; the first does not. */
-static void a_request_that_waits_keeps_none_before_it(void **state)
+static void a_waiting_request_does_not_hold_back_the_one_before_it(void **state)
 {
     (void)state;
     struct scene scene;
@@ -189,7 +189,7 @@ static void a_request_that_waits_keeps_none_before_it(void **state)
     clear_scene(&scene);
 }
 
-static void everything_works_without_the_threads(void **state)
+static void a_device_works_without_library_threads(void **state)
 {
     (void)state;
     struct scene scene;
@@ -216,7 +216,7 @@ static void everything_works_without_the_threads(void **state)
 /* --------------------------------------------------------------------------------------- pieces */
 
 /* More pieces than are with the device at a time. */
-static void a_very_long_write_goes_in_pieces(void **state)
+static void a_very_long_write_is_posted_in_pieces(void **state)
 {
     (void)state;
     enum { PIECE = 1000, LENGTH = 20 * PIECE };
@@ -233,7 +233,7 @@ static void a_very_long_write_goes_in_pieces(void **state)
 }
 
 /* An atomic is not segmented, however short the peer's messages are. */
-static void an_atomic_stays_whole(void **state)
+static void an_atomic_is_not_cut_into_pieces(void **state)
 {
     (void)state;
     struct scene scene;
@@ -246,7 +246,7 @@ static void an_atomic_stays_whole(void **state)
     clear_scene(&scene);
 }
 
-static void inline_bytes_stay_inline_in_pieces(void **state)
+static void the_pieces_of_an_inline_write_are_inline(void **state)
 {
     (void)state;
     struct scene scene;
@@ -259,7 +259,7 @@ static void inline_bytes_stay_inline_in_pieces(void **state)
 }
 
 /* Half of it may be at the peer. */
-static void a_request_of_which_pieces_are_given_is_in_doubt(void **state)
+static void a_request_with_posted_pieces_is_in_doubt(void **state)
 {
     (void)state;
     enum { PIECE = 1000, LENGTH = 20 * PIECE };
@@ -285,7 +285,7 @@ static void a_request_of_which_pieces_are_given_is_in_doubt(void **state)
 /* -------------------------------------------------------------------------------------- the end */
 
 /* Takes the entries one by one, so that the failure is reported before the endpoint knows of it. */
-static void no_success_follows_a_failure(void **state)
+static void no_request_succeeds_after_a_failed_one(void **state)
 {
     (void)state;
     enum { COUNT = 3 };
@@ -311,7 +311,7 @@ static void no_success_follows_a_failure(void **state)
     clear_scene(&scene);
 }
 
-static void a_shutdown_whose_flush_failed_is_none(void **state)
+static void a_shutdown_whose_flush_failed_fails(void **state)
 {
     (void)state;
     struct scene scene;
@@ -322,7 +322,7 @@ static void a_shutdown_whose_flush_failed_is_none(void **state)
 }
 
 /* The device reports that the flush failed, but no failure of the path. */
-static void a_shutdown_whose_flush_alone_failed_is_none(void **state)
+static void a_shutdown_fails_if_its_flush_alone_failed(void **state)
 {
     (void)state;
     struct scene scene;
@@ -372,7 +372,7 @@ static void a_peer_that_ends_while_its_device_denies_accesses_is_gone(void **sta
     clear_scene(&scene);
 }
 
-static void a_denied_access_is_told_at_once_if_the_peer_is_there(void **state)
+static void a_denied_access_is_reported_at_once_while_the_peer_is_alive(void **state)
 {
     (void)state;
     enum { GRACE_MS = 500 };
@@ -389,7 +389,7 @@ static void a_denied_access_is_told_at_once_if_the_peer_is_there(void **state)
 }
 
 /* A peer that cannot answer. */
-static void a_denied_access_is_told_in_time(void **state)
+static void a_denied_access_is_reported_in_time(void **state)
 {
     (void)state;
     struct scene scene;
@@ -451,7 +451,7 @@ static void check_read_no_more(struct scene *scene, struct span span)
     }
 }
 
-static void a_revoked_region_is_read_no_more(void **state)
+static void a_revoked_region_is_no_longer_read(void **state)
 {
     (void)state;
     struct scene scene;
@@ -465,7 +465,7 @@ static void a_revoked_region_is_read_no_more(void **state)
     clear_lingering_scene(&scene, others);
 }
 
-static void a_deregistered_region_is_read_no_more(void **state)
+static void a_deregistered_region_is_no_longer_read(void **state)
 {
     (void)state;
     struct scene scene;
@@ -499,7 +499,7 @@ static void a_revocation_that_finds_a_broken_path_ends_its_endpoint(void **state
     clear_lingering_scene(&scene, others);
 }
 
-static void a_region_that_nobody_imports_is_revoked_at_once(void **state)
+static void a_region_without_importers_is_revoked_at_once(void **state)
 {
     (void)state;
     struct scene scene;
@@ -516,7 +516,7 @@ static void a_region_that_nobody_imports_is_revoked_at_once(void **state)
     clear_lingering_scene(&scene, others);
 }
 
-static void who_reads_on_is_ended_and_nobody_else(void **state)
+static void a_revocation_ends_only_the_endpoint_that_goes_on_reading(void **state)
 {
     (void)state;
     struct scene scene;
@@ -642,28 +642,28 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_gets_no_right_to_a_region_that_is_no_sink),
-        cmocka_unit_test(silent_requests_make_room_for_those_behind_them),
-        cmocka_unit_test(a_fenced_request_sends_what_was_read_before_it),
-        cmocka_unit_test(the_same_on_a_device_with_fences),
+        cmocka_unit_test(silent_requests_make_room_for_later_ones),
+        cmocka_unit_test(a_fenced_request_sends_the_bytes_of_the_read_before_it),
+        cmocka_unit_test(a_fenced_request_waits_for_the_read_on_a_device_with_fences),
         cmocka_unit_test(a_receive_that_cannot_be_registered_ends_the_endpoint),
-        cmocka_unit_test(a_receive_that_nothing_met_is_left_alone),
-        cmocka_unit_test(a_request_that_waits_keeps_none_before_it),
-        cmocka_unit_test(everything_works_without_the_threads),
-        cmocka_unit_test(a_very_long_write_goes_in_pieces),
-        cmocka_unit_test(an_atomic_stays_whole),
-        cmocka_unit_test(inline_bytes_stay_inline_in_pieces),
-        cmocka_unit_test(a_request_of_which_pieces_are_given_is_in_doubt),
-        cmocka_unit_test(no_success_follows_a_failure),
-        cmocka_unit_test(a_shutdown_whose_flush_failed_is_none),
-        cmocka_unit_test(a_shutdown_whose_flush_alone_failed_is_none),
+        cmocka_unit_test(the_bytes_of_an_unused_receive_do_not_change),
+        cmocka_unit_test(a_waiting_request_does_not_hold_back_the_one_before_it),
+        cmocka_unit_test(a_device_works_without_library_threads),
+        cmocka_unit_test(a_very_long_write_is_posted_in_pieces),
+        cmocka_unit_test(an_atomic_is_not_cut_into_pieces),
+        cmocka_unit_test(the_pieces_of_an_inline_write_are_inline),
+        cmocka_unit_test(a_request_with_posted_pieces_is_in_doubt),
+        cmocka_unit_test(no_request_succeeds_after_a_failed_one),
+        cmocka_unit_test(a_shutdown_whose_flush_failed_fails),
+        cmocka_unit_test(a_shutdown_fails_if_its_flush_alone_failed),
         cmocka_unit_test(a_peer_that_ends_while_its_device_denies_accesses_is_gone),
-        cmocka_unit_test(a_denied_access_is_told_at_once_if_the_peer_is_there),
-        cmocka_unit_test(a_denied_access_is_told_in_time),
-        cmocka_unit_test(a_revoked_region_is_read_no_more),
-        cmocka_unit_test(a_deregistered_region_is_read_no_more),
+        cmocka_unit_test(a_denied_access_is_reported_at_once_while_the_peer_is_alive),
+        cmocka_unit_test(a_denied_access_is_reported_in_time),
+        cmocka_unit_test(a_revoked_region_is_no_longer_read),
+        cmocka_unit_test(a_deregistered_region_is_no_longer_read),
         cmocka_unit_test(a_revocation_that_finds_a_broken_path_ends_its_endpoint),
-        cmocka_unit_test(a_region_that_nobody_imports_is_revoked_at_once),
-        cmocka_unit_test(who_reads_on_is_ended_and_nobody_else),
+        cmocka_unit_test(a_region_without_importers_is_revoked_at_once),
+        cmocka_unit_test(a_revocation_ends_only_the_endpoint_that_goes_on_reading),
         cmocka_unit_test(an_import_outlives_the_requests_of_an_endpoint_that_ends),
         cmocka_unit_test(a_failed_allocation_leaves_nothing),
     };

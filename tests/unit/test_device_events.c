@@ -111,7 +111,7 @@ static void reconnect(struct pair *pair)
     check_messages(pair);
 }
 
-static void a_device_that_comes_and_goes_is_told_and_stays_open(void **state)
+static void the_state_changes_of_a_device_are_logged_and_it_stays_open(void **state)
 {
     (void)state;
     struct pair pair;
@@ -132,7 +132,7 @@ static void a_device_that_comes_and_goes_is_told_and_stays_open(void **state)
     clear_scene(&pair);
 }
 
-static void only_what_is_wrong_is_a_warning(void **state)
+static void only_a_problem_of_a_device_is_a_warning(void **state)
 {
     (void)state;
     struct pair pair;
@@ -150,7 +150,7 @@ static void only_what_is_wrong_is_a_warning(void **state)
     clear_scene(&pair);
 }
 
-static void a_device_that_is_gone_is_heard_no_more_and_opened_anew(void **state)
+static void a_removed_device_reports_no_more_events_and_is_opened_anew(void **state)
 {
     (void)state;
     struct pair pair;
@@ -199,7 +199,7 @@ static void lose_device(struct pair *pair)
 }
 
 /* Devices that are gone keep their places, as endpoints may still be on them. */
-static void a_cq_without_a_place_for_one_more_device_says_so(void **state)
+static void a_cq_without_a_place_for_another_device_reports_it(void **state)
 {
     (void)state;
     struct pair pair;
@@ -232,7 +232,7 @@ static void a_cq_without_a_place_for_one_more_device_says_so(void **state)
 }
 
 /* A descriptor that is readable without an event costs one check and wakes no thread. */
-static void an_event_that_is_none_is_nothing(void **state)
+static void a_readable_descriptor_without_an_event_has_no_effect(void **state)
 {
     (void)state;
     struct pair pair;
@@ -252,11 +252,11 @@ static void an_event_that_is_none_is_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_device_that_comes_and_goes_is_told_and_stays_open),
-        cmocka_unit_test(only_what_is_wrong_is_a_warning),
-        cmocka_unit_test(a_device_that_is_gone_is_heard_no_more_and_opened_anew),
-        cmocka_unit_test(a_cq_without_a_place_for_one_more_device_says_so),
-        cmocka_unit_test(an_event_that_is_none_is_nothing),
+        cmocka_unit_test(the_state_changes_of_a_device_are_logged_and_it_stays_open),
+        cmocka_unit_test(only_a_problem_of_a_device_is_a_warning),
+        cmocka_unit_test(a_removed_device_reports_no_more_events_and_is_opened_anew),
+        cmocka_unit_test(a_cq_without_a_place_for_another_device_reports_it),
+        cmocka_unit_test(a_readable_descriptor_without_an_event_has_no_effect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ static void set_refusing_scene(struct scene *scene, enum rdmux_status status, un
     refusal = (struct refusal){ .status = status, .left = count };
 }
 
-static void a_shutdown_whose_flush_is_refused_tells_why(void **state)
+static void a_shutdown_whose_flush_is_refused_reports_the_reason(void **state)
 {
     (void)state;
     struct scene scene;
@@ -65,7 +65,7 @@ static void a_shutdown_whose_flush_finds_no_room_posts_it_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_shutdown_whose_flush_is_refused_tells_why),
+        cmocka_unit_test(a_shutdown_whose_flush_is_refused_reports_the_reason),
         cmocka_unit_test(a_shutdown_whose_flush_finds_no_room_posts_it_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

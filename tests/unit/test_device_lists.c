@@ -137,7 +137,7 @@ static void send_worker_to(struct gate *gate, struct rdmux_fabric *fabric, unsig
 
 /* The list still waits for the worker thread when the endpoint is closed and the bytes are
  * freed. */
-static void bytes_of_a_list_are_free_once_the_endpoint_is_closed(void **state)
+static void the_bytes_of_a_list_may_be_freed_once_the_endpoint_is_closed(void **state)
 {
     (void)state;
     struct scene scene;
@@ -317,7 +317,7 @@ int main(void)
         cmocka_unit_test(short_lists_of_too_many_pieces_are_copied),
         cmocka_unit_test(long_lists_of_too_many_pieces_are_gathered),
         cmocka_unit_test(messages_have_lists_of_any_length),
-        cmocka_unit_test(bytes_of_a_list_are_free_once_the_endpoint_is_closed),
+        cmocka_unit_test(the_bytes_of_a_list_may_be_freed_once_the_endpoint_is_closed),
         cmocka_unit_test(a_device_that_needs_no_keys_is_not_asked_for_longer_lists),
         cmocka_unit_test(a_shared_receive_outlives_the_device),
         cmocka_unit_test(a_shared_receive_has_a_list_of_any_length),

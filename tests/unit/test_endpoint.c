@@ -198,7 +198,7 @@ static void limits_of_attributes_are_allowed(void **state)
     }
 }
 
-static void attributes_of_an_older_and_of_a_newer_program_work(void **state)
+static void attributes_of_older_and_newer_programs_work(void **state)
 {
     (void)state;
     struct scene scene;
@@ -231,7 +231,7 @@ static void attributes_of_an_older_and_of_a_newer_program_work(void **state)
     clear_scene(&scene);
 }
 
-static void strings_of_attributes_need_to_live_during_the_call_only(void **state)
+static void strings_of_attributes_may_be_freed_after_the_call(void **state)
 {
     (void)state;
     struct scene scene;
@@ -330,7 +330,7 @@ static void a_cq_without_room_refuses_an_endpoint(void **state)
 
 /* --------------------------------------------------------------------------------------- stages */
 
-static void what_may_be_done_before_the_connection_is_there_works(void **state)
+static void the_calls_allowed_before_the_connection_work(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -383,7 +383,7 @@ static void what_may_be_done_before_the_connection_is_there_works(void **state)
     }
 }
 
-static void a_set_up_that_failed_ends_what_was_posted_and_tells_its_cause(void **state)
+static void a_failed_set_up_flushes_the_posted_requests_and_reports_its_cause(void **state)
 {
     (void)state;
     struct scene scene;
@@ -431,7 +431,7 @@ static void a_set_up_that_failed_ends_what_was_posted_and_tells_its_cause(void *
     clear_scene(&scene);
 }
 
-static void an_ended_endpoint_says_why_until_it_is_closed(void **state)
+static void an_ended_endpoint_reports_its_cause_until_it_is_closed(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -462,7 +462,7 @@ static void an_ended_endpoint_says_why_until_it_is_closed(void **state)
     }
 }
 
-static void a_closed_endpoint_gives_its_user_until_the_next_poll_and_nothing_else(void **state)
+static void a_closed_endpoint_reports_only_its_user_and_until_the_next_poll(void **state)
 {
     (void)state;
     struct scene scene;
@@ -506,7 +506,7 @@ static void a_closed_endpoint_gives_its_user_until_the_next_poll_and_nothing_els
 
 /* ----------------------------------------------------------------------------------------- time */
 
-static void a_connect_that_nobody_accepts_is_over_in_time_and_leaves_nothing(void **state)
+static void a_connect_without_an_accept_ends_in_time_and_leaves_nothing(void **state)
 {
     (void)state;
     enum { LIMIT_MS = 250 };
@@ -529,7 +529,7 @@ static void a_connect_that_nobody_accepts_is_over_in_time_and_leaves_nothing(voi
     clear_scene(&scene);
 }
 
-static void a_set_up_that_is_not_waited_for_ends_in_time_with_an_event(void **state)
+static void a_set_up_in_the_background_ends_in_time_with_an_event(void **state)
 {
     (void)state;
     enum { LIMIT_MS = 250 };
@@ -550,7 +550,7 @@ static void a_set_up_that_is_not_waited_for_ends_in_time_with_an_event(void **st
     clear_scene(&scene);
 }
 
-static void nobody_listening_is_told_at_once(void **state)
+static void a_connect_without_a_listener_fails_at_once(void **state)
 {
     (void)state;
     struct scene scene;
@@ -580,7 +580,7 @@ static void nobody_listening_is_told_at_once(void **state)
     clear_scene(&scene);
 }
 
-static void attempts_that_fail_leave_no_memory_behind_without_a_poll(void **state)
+static void failed_attempts_leave_no_memory_behind_without_a_poll(void **state)
 {
     (void)state;
     enum { ATTEMPTS = 100, WARM_UP = 10 };
@@ -604,18 +604,18 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_bad_attribute_is_refused_by_name),
         cmocka_unit_test(limits_of_attributes_are_allowed),
-        cmocka_unit_test(attributes_of_an_older_and_of_a_newer_program_work),
-        cmocka_unit_test(strings_of_attributes_need_to_live_during_the_call_only),
+        cmocka_unit_test(attributes_of_older_and_newer_programs_work),
+        cmocka_unit_test(strings_of_attributes_may_be_freed_after_the_call),
         cmocka_unit_test(infos_are_filled_as_far_as_the_program_knows_them),
         cmocka_unit_test(a_cq_without_room_refuses_an_endpoint),
-        cmocka_unit_test(what_may_be_done_before_the_connection_is_there_works),
-        cmocka_unit_test(a_set_up_that_failed_ends_what_was_posted_and_tells_its_cause),
-        cmocka_unit_test(an_ended_endpoint_says_why_until_it_is_closed),
-        cmocka_unit_test(a_closed_endpoint_gives_its_user_until_the_next_poll_and_nothing_else),
-        cmocka_unit_test(a_connect_that_nobody_accepts_is_over_in_time_and_leaves_nothing),
-        cmocka_unit_test(a_set_up_that_is_not_waited_for_ends_in_time_with_an_event),
-        cmocka_unit_test(nobody_listening_is_told_at_once),
-        cmocka_unit_test(attempts_that_fail_leave_no_memory_behind_without_a_poll),
+        cmocka_unit_test(the_calls_allowed_before_the_connection_work),
+        cmocka_unit_test(a_failed_set_up_flushes_the_posted_requests_and_reports_its_cause),
+        cmocka_unit_test(an_ended_endpoint_reports_its_cause_until_it_is_closed),
+        cmocka_unit_test(a_closed_endpoint_reports_only_its_user_and_until_the_next_poll),
+        cmocka_unit_test(a_connect_without_an_accept_ends_in_time_and_leaves_nothing),
+        cmocka_unit_test(a_set_up_in_the_background_ends_in_time_with_an_event),
+        cmocka_unit_test(a_connect_without_a_listener_fails_at_once),
+        cmocka_unit_test(failed_attempts_leave_no_memory_behind_without_a_poll),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

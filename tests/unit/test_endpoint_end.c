@@ -154,7 +154,7 @@ static void both_sides_may_shut_down_at_once(void **state)
     }
 }
 
-static void who_shuts_down_after_the_peer_has_done_so_is_told_ok_and_gets_no_event(void **state)
+static void a_shutdown_after_the_peers_shutdown_returns_ok_without_an_event(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -210,7 +210,7 @@ static void everything_posted_before_a_shutdown_arrives(void **state)
     }
 }
 
-static void a_shutdown_that_the_peer_does_not_take_is_over_in_time(void **state)
+static void a_shutdown_without_an_answer_ends_in_time(void **state)
 {
     (void)state;
     enum { LIMIT_MS = 200 };
@@ -237,7 +237,7 @@ static void a_shutdown_that_the_peer_does_not_take_is_over_in_time(void **state)
 
 /* --------------------------------------------------------------------------- the listener's end */
 
-static void a_listener_may_be_closed_with_connections_in_every_stage(void **state)
+static void a_listener_may_close_with_connections_in_every_stage(void **state)
 {
     (void)state;
     enum { PROMPT_MS = 1000 };
@@ -415,7 +415,7 @@ static void try_to_meet(struct life *a, struct life *b)
     (void)!rdmux_ep_shutdown(a->ep, BRIEF_MS);
 }
 
-static void memory_that_runs_out_at_any_moment_is_told_and_leaks_nothing(void **state)
+static void a_failure_of_any_allocation_is_reported_and_leaks_nothing(void **state)
 {
     (void)state;
     enum { ALLOCATIONS_MAX = 400 };
@@ -449,12 +449,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_endpoint_may_be_closed_at_any_moment_of_its_set_up),
         cmocka_unit_test(both_sides_may_shut_down_at_once),
-        cmocka_unit_test(who_shuts_down_after_the_peer_has_done_so_is_told_ok_and_gets_no_event),
+        cmocka_unit_test(a_shutdown_after_the_peers_shutdown_returns_ok_without_an_event),
         cmocka_unit_test(everything_posted_before_a_shutdown_arrives),
-        cmocka_unit_test(a_shutdown_that_the_peer_does_not_take_is_over_in_time),
-        cmocka_unit_test(a_listener_may_be_closed_with_connections_in_every_stage),
+        cmocka_unit_test(a_shutdown_without_an_answer_ends_in_time),
+        cmocka_unit_test(a_listener_may_close_with_connections_in_every_stage),
         cmocka_unit_test(a_cq_can_be_destroyed_although_accepts_on_it_were_under_way),
-        cmocka_unit_test(memory_that_runs_out_at_any_moment_is_told_and_leaks_nothing),
+        cmocka_unit_test(a_failure_of_any_allocation_is_reported_and_leaks_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -165,7 +165,7 @@ static int close_scene(void **state)
     return fake_fabric_destroy(scene.fake) == 0 ? 0 : -1;
 }
 
-static void a_round_calls_those_that_are_due_in_their_order_and_no_others(void **state)
+static void a_round_calls_the_due_endpoints_in_order_and_no_others(void **state)
 {
     (void)state;
     uint64_t random = 1;
@@ -187,7 +187,7 @@ static void a_round_calls_those_that_are_due_in_their_order_and_no_others(void *
     assert_int_equal(atomic_load(&scene.cq->deadline_ns), UINT64_MAX);
 }
 
-static void the_queue_wants_to_be_looked_at_a_tick_after_the_earliest(void **state)
+static void the_next_round_is_due_a_tick_after_the_earliest_timer(void **state)
 {
     (void)state;
     enrol_all();
@@ -209,7 +209,7 @@ static void the_queue_wants_to_be_looked_at_a_tick_after_the_earliest(void **sta
     assert_int_equal(atomic_load(&scene.cq->deadline_ns), 301 * (uint64_t)TICK_NS);
 }
 
-static void one_who_is_always_late_is_called_once_in_a_round(void **state)
+static void an_endpoint_that_is_always_late_is_called_once_in_a_round(void **state)
 {
     (void)state;
     enrol_all();
@@ -223,7 +223,7 @@ static void one_who_is_always_late_is_called_once_in_a_round(void **state)
     assert_int_equal(run_at(4 * (uint64_t)TICK_NS), 1);
 }
 
-static void whoever_left_is_neither_called_nor_found(void **state)
+static void a_removed_endpoint_is_neither_called_nor_found(void **state)
 {
     (void)state;
     uint64_t random = 2;
@@ -251,7 +251,7 @@ static void whoever_left_is_neither_called_nor_found(void **state)
     assert_null(rdmux_cq_endpoint(scene.cq, FIRST_ID + MANY));
 }
 
-static void without_memory_an_endpoint_is_not_enrolled(void **state)
+static void an_endpoint_without_memory_is_not_added(void **state)
 {
     (void)state;
     scene.fake->allocations = 0;
@@ -267,11 +267,11 @@ int main(void)
 {
 #define SCENE(test) cmocka_unit_test_setup_teardown(test, open_scene, close_scene)
     const struct CMUnitTest tests[] = {
-        SCENE(a_round_calls_those_that_are_due_in_their_order_and_no_others),
-        SCENE(the_queue_wants_to_be_looked_at_a_tick_after_the_earliest),
-        SCENE(one_who_is_always_late_is_called_once_in_a_round),
-        SCENE(whoever_left_is_neither_called_nor_found),
-        SCENE(without_memory_an_endpoint_is_not_enrolled),
+        SCENE(a_round_calls_the_due_endpoints_in_order_and_no_others),
+        SCENE(the_next_round_is_due_a_tick_after_the_earliest_timer),
+        SCENE(an_endpoint_that_is_always_late_is_called_once_in_a_round),
+        SCENE(a_removed_endpoint_is_neither_called_nor_found),
+        SCENE(an_endpoint_without_memory_is_not_added),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

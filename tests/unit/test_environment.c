@@ -58,7 +58,7 @@ static void read_whole(const char *path, char text[FILE_MAX])
     close(fd);
 }
 
-static void the_log_of_the_environment_is_appended_to_its_file(void **state)
+static void the_log_file_of_the_environment_is_appended_to(void **state)
 {
     (void)state;
     char folder[] = "/tmp/rdmux-environment.XXXXXX";
@@ -94,7 +94,7 @@ static void the_log_of_the_environment_is_appended_to_its_file(void **state)
     assert_int_equal(unsetenv("RDMUX_LOG"), 0);
 }
 
-static void the_environment_raises_the_programs_level_and_never_lowers_it(void **state)
+static void the_environment_raises_the_log_level_and_never_lowers_it(void **state)
 {
     (void)state;
     static const struct {
@@ -116,7 +116,7 @@ static void the_environment_raises_the_programs_level_and_never_lowers_it(void *
     assert_int_equal(unsetenv("RDMUX_LOG"), 0);
 }
 
-static void a_log_that_cannot_be_is_an_error_and_not_silence(void **state)
+static void a_log_file_that_cannot_be_opened_is_an_error(void **state)
 {
     (void)state;
     check_refused("RDMUX_LOG", "loud", RDMUX_INVALID, "\"loud\"", "debug or trace");
@@ -152,7 +152,7 @@ static bool is_usable(struct rdmux_fabric *fabric, const char *provider)
     return usable;
 }
 
-static void the_environment_and_the_program_must_both_let_a_provider_through(void **state)
+static void a_provider_is_used_if_the_environment_and_the_program_both_allow_it(void **state)
 {
     (void)state;
     static const struct {
@@ -181,7 +181,7 @@ static void the_environment_and_the_program_must_both_let_a_provider_through(voi
     assert_int_equal(unsetenv("RDMUX_PATHS"), 0);
 }
 
-static void a_filter_that_nobody_can_mean_is_an_error(void **state)
+static void a_malformed_filter_is_an_error(void **state)
 {
     (void)state;
     char endless[RDMUX_FILTER_MAX + 1];
@@ -192,7 +192,7 @@ static void a_filter_that_nobody_can_mean_is_an_error(void **state)
     check_refused("RDMUX_PATHS", endless, RDMUX_INVALID, "aaaa", "write names as in");
 }
 
-static void who_ignores_the_environment_is_not_stopped_by_it(void **state)
+static void a_program_that_ignores_the_environment_opens_despite_its_errors(void **state)
 {
     (void)state;
     assert_int_equal(setenv("RDMUX_LOG", "loud", 1), 0);
@@ -282,7 +282,7 @@ static bool set_group(const char *path)
     return other != getegid() && chown(path, (uid_t)-1, other) == 0 && chmod(path, 02710) == 0;
 }
 
-static void a_program_with_rights_of_its_file_does_not_hear_the_environment(void **state)
+static void a_program_with_file_rights_ignores_the_environment(void **state)
 {
     static const char *const variables[] = { "RDMUX_LOG=loud", "RDMUX_PATHS=smh",
                                              "RDMUX_PROVIDER_DIR=/no/such/folder" };
@@ -362,7 +362,7 @@ static const char *provider_between(const char *listening, const char *accepting
     return found ? provider : NULL;
 }
 
-static void who_accepts_can_only_narrow_the_listeners_filter(void **state)
+static void an_accept_can_only_narrow_the_filter_of_the_listener(void **state)
 {
     (void)state;
     assert_string_equal(provider_between("auto", "tcp"), "tcp");
@@ -375,14 +375,14 @@ static void who_accepts_can_only_narrow_the_listeners_filter(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_log_of_the_environment_is_appended_to_its_file),
-        cmocka_unit_test(the_environment_raises_the_programs_level_and_never_lowers_it),
-        cmocka_unit_test(a_log_that_cannot_be_is_an_error_and_not_silence),
-        cmocka_unit_test(the_environment_and_the_program_must_both_let_a_provider_through),
-        cmocka_unit_test(a_filter_that_nobody_can_mean_is_an_error),
-        cmocka_unit_test(who_ignores_the_environment_is_not_stopped_by_it),
-        cmocka_unit_test(a_program_with_rights_of_its_file_does_not_hear_the_environment),
-        cmocka_unit_test(who_accepts_can_only_narrow_the_listeners_filter),
+        cmocka_unit_test(the_log_file_of_the_environment_is_appended_to),
+        cmocka_unit_test(the_environment_raises_the_log_level_and_never_lowers_it),
+        cmocka_unit_test(a_log_file_that_cannot_be_opened_is_an_error),
+        cmocka_unit_test(a_provider_is_used_if_the_environment_and_the_program_both_allow_it),
+        cmocka_unit_test(a_malformed_filter_is_an_error),
+        cmocka_unit_test(a_program_that_ignores_the_environment_opens_despite_its_errors),
+        cmocka_unit_test(a_program_with_file_rights_ignores_the_environment),
+        cmocka_unit_test(an_accept_can_only_narrow_the_filter_of_the_listener),
     };
     if (argc == 2 && strcmp(argv[1], OPEN_ONLY) == 0) {
         _exit(open_only()); /* a sanitizer that looks for leaks may not trace a setgid program */

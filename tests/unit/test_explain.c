@@ -271,7 +271,7 @@ static void every_two_bytes_clean_to_utf8(void **state)
     }
 }
 
-static void candidates_come_by_rank_and_the_unranked_last(void **state)
+static void candidates_are_listed_by_rank_with_unranked_ones_last(void **state)
 {
     (void)state;
     const struct rdmux_candidate candidates[] = {
@@ -298,7 +298,7 @@ static void candidates_come_by_rank_and_the_unranked_last(void **state)
     rdmux_explanation_free(explanation);
 }
 
-static void what_was_tried_in_vain_is_told_with_the_choice(void **state)
+static void the_text_names_the_choice_and_the_failed_attempts_before_it(void **state)
 {
     (void)state;
     struct rdmux_candidate candidates[] = {
@@ -319,7 +319,7 @@ static void what_was_tried_in_vain_is_told_with_the_choice(void **state)
     rdmux_explanation_free(explanation);
 }
 
-static void the_best_is_the_choice_where_nothing_was_connected(void **state)
+static void the_best_candidate_is_the_choice_when_nothing_was_connected(void **state)
 {
     (void)state;
     const struct rdmux_candidate candidates[] = {
@@ -341,7 +341,7 @@ static void the_best_is_the_choice_where_nothing_was_connected(void **state)
     rdmux_explanation_free(going_on);
 }
 
-static void without_a_path_every_candidate_is_told(void **state)
+static void the_text_names_every_candidate_when_no_path_exists(void **state)
 {
     (void)state;
     struct rdmux_candidate candidates[] = {
@@ -369,7 +369,7 @@ static void without_a_path_every_candidate_is_told(void **state)
     rdmux_explanation_free(explanation);
 }
 
-static void no_candidates_at_all_are_an_explanation_too(void **state)
+static void an_explanation_may_have_no_candidates(void **state)
 {
     (void)state;
     const char *json = NULL;
@@ -384,7 +384,7 @@ static void no_candidates_at_all_are_an_explanation_too(void **state)
     rdmux_explanation_free(explanation);
 }
 
-static void another_end_names_its_status(void **state)
+static void the_text_of_another_end_names_its_status(void **state)
 {
     (void)state;
     const struct rdmux_candidate candidates[] = { candidate("tcp", "", RDMUX_REASON_NONE, 1, "") };
@@ -454,7 +454,7 @@ static void fill(char *text, size_t size, unsigned byte)
     text[size - 1] = '\0';
 }
 
-static void the_json_is_json_whatever_bytes_come_from_the_peer(void **state)
+static void the_json_is_valid_for_any_bytes_of_the_peer(void **state)
 {
     (void)state;
     for (unsigned byte = 1; byte < 256; byte++) {
@@ -523,7 +523,7 @@ static void quotes_and_backslashes_are_escaped(void **state)
     rdmux_explanation_free(explanation);
 }
 
-static void many_candidates_all_find_room(void **state)
+static void a_long_list_of_candidates_fits(void **state)
 {
     (void)state;
     enum { COUNT = 200 };
@@ -599,17 +599,17 @@ int main(void)
         cmocka_unit_test(capabilities_have_names),
         cmocka_unit_test(cleaned_text_is_utf8_without_control_characters),
         cmocka_unit_test(every_two_bytes_clean_to_utf8),
-        cmocka_unit_test(candidates_come_by_rank_and_the_unranked_last),
-        cmocka_unit_test(what_was_tried_in_vain_is_told_with_the_choice),
-        cmocka_unit_test(the_best_is_the_choice_where_nothing_was_connected),
-        cmocka_unit_test(without_a_path_every_candidate_is_told),
-        cmocka_unit_test(no_candidates_at_all_are_an_explanation_too),
-        cmocka_unit_test(another_end_names_its_status),
+        cmocka_unit_test(candidates_are_listed_by_rank_with_unranked_ones_last),
+        cmocka_unit_test(the_text_names_the_choice_and_the_failed_attempts_before_it),
+        cmocka_unit_test(the_best_candidate_is_the_choice_when_nothing_was_connected),
+        cmocka_unit_test(the_text_names_every_candidate_when_no_path_exists),
+        cmocka_unit_test(an_explanation_may_have_no_candidates),
+        cmocka_unit_test(the_text_of_another_end_names_its_status),
         cmocka_unit_test(the_json_has_every_field),
-        cmocka_unit_test(the_json_is_json_whatever_bytes_come_from_the_peer),
+        cmocka_unit_test(the_json_is_valid_for_any_bytes_of_the_peer),
         cmocka_unit_test(a_character_cut_at_the_end_of_a_text_does_no_harm),
         cmocka_unit_test(quotes_and_backslashes_are_escaped),
-        cmocka_unit_test(many_candidates_all_find_room),
+        cmocka_unit_test(a_long_list_of_candidates_fits),
         cmocka_unit_test(an_explanation_without_memory_is_none_and_leaks_nothing),
         cmocka_unit_test(wrong_arguments_are_refused),
     };

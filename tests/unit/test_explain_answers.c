@@ -68,20 +68,20 @@ static void check_answer(const void *bytes, size_t size, enum rdmux_status expec
     CHECK_OK(rdmux_fabric_close(fabric));
 }
 
-static void another_protocol_is_named_as_that(void **state)
+static void an_answer_in_another_protocol_is_reported_as_such(void **state)
 {
     (void)state;
     static const char http[] = "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n";
     check_answer(http, sizeof(http) - 1, RDMUX_PROTOCOL, "does not speak rdmux");
 }
 
-static void who_hangs_up_is_gone(void **state)
+static void a_listener_that_hangs_up_is_reported_as_gone(void **state)
 {
     (void)state;
     check_answer(nothing, 0, RDMUX_PEER_GONE, "closed the connection");
 }
 
-static void half_a_greeting_is_not_one(void **state)
+static void half_a_hello_is_reported_as_a_peer_that_is_gone(void **state)
 {
     (void)state;
     struct rdmux_fabric *fabric = open_fabric("tcp", 0, NULL);
@@ -126,9 +126,9 @@ static void an_address_without_a_host_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(another_protocol_is_named_as_that),
-        cmocka_unit_test(who_hangs_up_is_gone),
-        cmocka_unit_test(half_a_greeting_is_not_one),
+        cmocka_unit_test(an_answer_in_another_protocol_is_reported_as_such),
+        cmocka_unit_test(a_listener_that_hangs_up_is_reported_as_gone),
+        cmocka_unit_test(half_a_hello_is_reported_as_a_peer_that_is_gone),
         cmocka_unit_test(a_fabric_without_threads_explains_its_own_listener),
         cmocka_unit_test(an_address_without_a_host_is_refused),
     };

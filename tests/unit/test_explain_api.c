@@ -139,7 +139,7 @@ static void check_json(struct rdmux_explanation *explanation)
     }
 }
 
-static void the_reader_of_json_knows_what_is_none(void **state)
+static void the_tests_json_reader_refuses_text_that_is_not_json(void **state)
 {
     (void)state;
     static const char *const good[] = { "{}", "[]", "{\"a\":[1,{\"b\":null}],\"c\":\"\\u00e4\\n\"}",
@@ -203,7 +203,7 @@ static void check_order(const struct rdmux_explanation *explanation)
     }
 }
 
-static void both_sides_tell_the_same_story(void **state)
+static void both_sides_give_the_same_explanation(void **state)
 {
     (void)state;
     static const struct {
@@ -252,7 +252,7 @@ static void both_sides_tell_the_same_story(void **state)
     rdmux_explanation_free(NULL);
 }
 
-static void an_explanation_tells_whose_filter_it_was(void **state)
+static void an_explanation_names_the_side_whose_filter_decided(void **state)
 {
     (void)state;
     struct pair pair;
@@ -276,7 +276,7 @@ static void an_explanation_tells_whose_filter_it_was(void **state)
     close_pair(&pair);
 }
 
-static void an_endpoint_in_set_up_can_be_asked_too(void **state)
+static void an_endpoint_in_set_up_has_an_explanation(void **state)
 {
     (void)state;
     struct pair pair;
@@ -321,7 +321,7 @@ static void *connect_here(void *argument)
     return NULL;
 }
 
-static void where_there_is_no_path_both_calls_leave_the_same_explanation(void **state)
+static void connect_and_accept_without_a_path_leave_the_same_explanation(void **state)
 {
     (void)state;
     struct pair pair;
@@ -364,7 +364,7 @@ static void where_there_is_no_path_both_calls_leave_the_same_explanation(void **
     close_pair(&pair);
 }
 
-static void the_last_explanation_is_the_threads_own_and_of_its_last_call(void **state)
+static void the_last_explanation_belongs_to_the_thread_and_its_last_call(void **state)
 {
     (void)state;
     struct pair pair;
@@ -417,7 +417,7 @@ static void the_last_explanation_is_the_threads_own_and_of_its_last_call(void **
 
 /* --------------------------------------------------------------------------- without connecting */
 
-static void explain_tells_what_connect_would_try(void **state)
+static void explain_lists_the_paths_that_connect_would_try(void **state)
 {
     (void)state;
     static const char *const filters[] = { NULL, "tcp", "shm", "!shm" };
@@ -454,7 +454,7 @@ static void explain_tells_what_connect_would_try(void **state)
     }
 }
 
-static void explain_without_a_path_says_so_and_explains(void **state)
+static void explain_returns_no_path_with_an_explanation(void **state)
 {
     (void)state;
     struct pair pair;
@@ -507,7 +507,7 @@ static void explain_fails_as_connect_does(void **state)
     close_pair(&pair);
 }
 
-static void a_thousand_explanations_leave_the_listener_as_it_was(void **state)
+static void a_thousand_explanations_do_not_change_the_listener(void **state)
 {
     (void)state;
     enum { COUNT = 1000, WARM_UP = 10 };
@@ -538,16 +538,16 @@ static void a_thousand_explanations_leave_the_listener_as_it_was(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_reader_of_json_knows_what_is_none),
-        cmocka_unit_test(both_sides_tell_the_same_story),
-        cmocka_unit_test(an_explanation_tells_whose_filter_it_was),
-        cmocka_unit_test(an_endpoint_in_set_up_can_be_asked_too),
-        cmocka_unit_test(where_there_is_no_path_both_calls_leave_the_same_explanation),
-        cmocka_unit_test(the_last_explanation_is_the_threads_own_and_of_its_last_call),
-        cmocka_unit_test(explain_tells_what_connect_would_try),
-        cmocka_unit_test(explain_without_a_path_says_so_and_explains),
+        cmocka_unit_test(the_tests_json_reader_refuses_text_that_is_not_json),
+        cmocka_unit_test(both_sides_give_the_same_explanation),
+        cmocka_unit_test(an_explanation_names_the_side_whose_filter_decided),
+        cmocka_unit_test(an_endpoint_in_set_up_has_an_explanation),
+        cmocka_unit_test(connect_and_accept_without_a_path_leave_the_same_explanation),
+        cmocka_unit_test(the_last_explanation_belongs_to_the_thread_and_its_last_call),
+        cmocka_unit_test(explain_lists_the_paths_that_connect_would_try),
+        cmocka_unit_test(explain_returns_no_path_with_an_explanation),
         cmocka_unit_test(explain_fails_as_connect_does),
-        cmocka_unit_test(a_thousand_explanations_leave_the_listener_as_it_was),
+        cmocka_unit_test(a_thousand_explanations_do_not_change_the_listener),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

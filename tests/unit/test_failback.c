@@ -94,7 +94,7 @@ static void leave(struct pair *pair)
 }
 
 /* Messages travel in both directions all the while: each arrives once and in order. */
-static void it_goes_back_when_the_hold_down_time_is_over(void **state)
+static void an_endpoint_goes_back_when_the_hold_down_time_is_over(void **state)
 {
     (void)state;
     static const struct {
@@ -137,7 +137,7 @@ static void it_goes_back_when_the_hold_down_time_is_over(void **state)
     }
 }
 
-static void it_stays_where_nobody_asks_to_go_back(void **state)
+static void an_endpoint_stays_when_neither_side_asked_for_failback(void **state)
 {
     (void)state;
     struct scene scene;
@@ -152,7 +152,7 @@ static void it_stays_where_nobody_asks_to_go_back(void **state)
 
 /* Either side's device may be out of order. Once it is in order again, the next check finds it
  * so. */
-static void it_goes_back_to_nothing_that_is_not_in_order(void **state)
+static void an_endpoint_does_not_go_back_to_a_broken_device(void **state)
 {
     (void)state;
     for (int whose = 0; whose < 2; whose++) {
@@ -179,7 +179,7 @@ static void it_goes_back_to_nothing_that_is_not_in_order(void **state)
 
 /* Atomics of both sides are in flight all the time. Those of the failure are in doubt, those of the
  * failback are not. */
-static void no_outcome_is_unknown_for_going_back(void **state)
+static void a_failback_leaves_no_outcome_unknown(void **state)
 {
     (void)state;
     enum { AT_ONCE = 8 };
@@ -241,7 +241,7 @@ static struct rdmux_remote *import_in_turns(struct pair *pair, struct rdmux_mr *
 
 /* The peer's program is away. Requests held back meanwhile continue, and the move is made when the
  * peer is back. */
-static void who_does_not_answer_is_not_waited_for(void **state)
+static void requests_continue_while_the_peer_does_not_answer_a_failback(void **state)
 {
     (void)state;
     struct scene scene;
@@ -287,7 +287,7 @@ static const char *explanation_of(struct rdmux_ep *ep, struct rdmux_explanation 
 }
 
 /* The exclusion is reported; once the hold-down time is over, the path counts as any other. */
-static void a_path_that_fails_three_times_is_left_out_and_that_is_told(void **state)
+static void a_path_that_failed_three_times_is_left_out_and_logged(void **state)
 {
     (void)state;
     static const char *const before[] = { "shm", "tcp", "shm", "tcp", "shm" };
@@ -323,7 +323,7 @@ static void ask_to_go_back(struct pair *pair, uint64_t rank)
 }
 
 /* A peer that asks all the time, or for a path that is not better, causes no check of a device. */
-static void looking_at_devices_is_not_the_peers_to_command(void **state)
+static void a_peer_cannot_command_checks_of_devices(void **state)
 {
     (void)state;
     enum { TIMES = 50 };
@@ -372,13 +372,13 @@ static void failback_without_failover_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_goes_back_when_the_hold_down_time_is_over),
-        cmocka_unit_test(it_stays_where_nobody_asks_to_go_back),
-        cmocka_unit_test(it_goes_back_to_nothing_that_is_not_in_order),
-        cmocka_unit_test(no_outcome_is_unknown_for_going_back),
-        cmocka_unit_test(who_does_not_answer_is_not_waited_for),
-        cmocka_unit_test(a_path_that_fails_three_times_is_left_out_and_that_is_told),
-        cmocka_unit_test(looking_at_devices_is_not_the_peers_to_command),
+        cmocka_unit_test(an_endpoint_goes_back_when_the_hold_down_time_is_over),
+        cmocka_unit_test(an_endpoint_stays_when_neither_side_asked_for_failback),
+        cmocka_unit_test(an_endpoint_does_not_go_back_to_a_broken_device),
+        cmocka_unit_test(a_failback_leaves_no_outcome_unknown),
+        cmocka_unit_test(requests_continue_while_the_peer_does_not_answer_a_failback),
+        cmocka_unit_test(a_path_that_failed_three_times_is_left_out_and_logged),
+        cmocka_unit_test(a_peer_cannot_command_checks_of_devices),
         cmocka_unit_test(failback_without_failover_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,7 +12,7 @@
 /* ------------------------------------------------------------------------------- in force or
  * not */
 
-static void failover_is_in_force_where_both_sides_ask_for_it(void **state)
+static void failover_is_in_force_when_both_sides_ask_for_it(void **state)
 {
     (void)state;
     for (int asks = 0; asks < 4; asks++) {
@@ -44,7 +44,7 @@ static void failover_is_in_force_where_both_sides_ask_for_it(void **state)
 
 /* ------------------------------------------------------------------------------------- traffic */
 
-static void messages_come_once_and_in_order_whatever_breaks(void **state)
+static void messages_arrive_once_and_in_order_whatever_breaks(void **state)
 {
     (void)state;
     static const struct {
@@ -123,7 +123,7 @@ static void tally_until(struct pair *pair, struct tally *tally, uint64_t next)
     assert_int_equal(tally->next, next);
 }
 
-static void writes_end_with_the_right_bytes_and_reads_with_those(void **state)
+static void writes_and_reads_have_the_right_bytes_after_a_move(void **state)
 {
     (void)state;
     enum { WORDS = 16, ROUNDS = 40 };
@@ -166,7 +166,7 @@ static void writes_end_with_the_right_bytes_and_reads_with_those(void **state)
     }
 }
 
-static void atomics_are_carried_out_once_or_of_unknown_outcome(void **state)
+static void an_atomic_is_executed_once_or_reported_as_unknown(void **state)
 {
     (void)state;
     enum { ADDS = 16, ROUNDS = 60 };
@@ -206,7 +206,7 @@ static void atomics_are_carried_out_once_or_of_unknown_outcome(void **state)
 }
 
 /* A request in doubt is reported in its place; the others continue. */
-static void a_request_that_may_not_be_repeated_is_not(void **state)
+static void a_request_marked_no_replay_is_not_repeated(void **state)
 {
     (void)state;
     enum { COUNT = 12 };
@@ -258,7 +258,7 @@ static void expect_change(struct rdmux_cq *cq)
     assert_int_not_equal(wc.status, RDMUX_OK);
 }
 
-static void the_program_is_told_of_the_move(void **state)
+static void a_move_is_reported_to_the_program(void **state)
 {
     (void)state;
     struct scene scene;
@@ -318,7 +318,7 @@ static void a_move_takes_little_time(void **state)
     }
 }
 
-static void errors_of_the_caller_move_nothing(void **state)
+static void errors_of_the_caller_cause_no_move(void **state)
 {
     (void)state;
     static const enum rdmux_status causes[] = { RDMUX_LENGTH, RDMUX_DENIED, RDMUX_OUT_OF_RANGE,
@@ -338,7 +338,7 @@ static void errors_of_the_caller_move_nothing(void **state)
     }
 }
 
-static void a_peer_that_closes_ends_the_endpoint_and_moves_nothing(void **state)
+static void a_peer_that_closes_ends_the_endpoint_without_a_move(void **state)
 {
     (void)state;
     for (int moving = 0; moving < 2; moving++) {
@@ -361,7 +361,7 @@ static void a_peer_that_closes_ends_the_endpoint_and_moves_nothing(void **state)
     }
 }
 
-static void shutdown_says_that_everything_came_whatever_breaks_meanwhile(void **state)
+static void a_shutdown_confirms_all_messages_whatever_breaks_meanwhile(void **state)
 {
     (void)state;
     enum { COUNT = 8 };
@@ -402,7 +402,7 @@ static void shutdown_says_that_everything_came_whatever_breaks_meanwhile(void **
 }
 
 /* A send is not done before the peer's library has it, however long ago its bytes left. */
-static void a_send_completes_only_when_the_peer_is_known_to_have_it(void **state)
+static void a_send_completes_once_the_peer_has_confirmed_it(void **state)
 {
     (void)state;
     struct scene scene;
@@ -466,7 +466,7 @@ static void an_endpoint_ends_when_no_path_is_left(void **state)
     clear_scene(&scene);
 }
 
-static void moves_on_each_others_heels_end_by_the_limit_of_attempts(void **state)
+static void moves_in_quick_succession_end_at_the_limit_of_attempts(void **state)
 {
     (void)state;
     struct scene scene;
@@ -532,7 +532,7 @@ static void a_region_that_is_revoked_during_a_move_stays_revoked(void **state)
     }
 }
 
-static void imports_asked_for_during_a_move_are_answered_after_it(void **state)
+static void imports_requested_during_a_move_are_answered_after_it(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(moved_paths); i++) {
@@ -577,7 +577,7 @@ static void imports_asked_for_during_a_move_are_answered_after_it(void **state)
 /* ------------------------------------------------------------------------- the control channel
  * cut */
 
-static void a_control_channel_that_is_cut_is_dialled_again_and_moves_nothing(void **state)
+static void a_cut_control_channel_is_dialled_again_without_a_move(void **state)
 {
     (void)state;
     if (!can_resume()) {
@@ -609,7 +609,7 @@ static void a_control_channel_that_is_cut_is_dialled_again_and_moves_nothing(voi
 }
 
 /* Messages that were in flight on the channel at that moment are not lost. */
-static void a_revocation_that_the_cut_swallowed_is_said_again(void **state)
+static void a_revocation_lost_with_the_channel_is_repeated(void **state)
 {
     (void)state;
     if (!can_resume()) {
@@ -644,7 +644,7 @@ static void a_revocation_that_the_cut_swallowed_is_said_again(void **state)
 
 /* A message arrives over the path after the connector has reported how many have arrived, and
  * before it is answered. */
-static void a_message_between_resume_and_its_answer_is_told_of(void **state)
+static void a_message_between_resume_and_its_answer_is_reported(void **state)
 {
     (void)state;
     if (!can_resume()) {
@@ -685,7 +685,7 @@ static void a_message_between_resume_and_its_answer_is_told_of(void **state)
     clear_scene(&scene);
 }
 
-static void an_endpoint_whose_peer_has_gone_ends_although_it_could_dial(void **state)
+static void an_endpoint_whose_peer_is_gone_ends_with_or_without_a_listener(void **state)
 {
     (void)state;
     if (!can_resume()) {
@@ -711,7 +711,7 @@ static void an_endpoint_whose_peer_has_gone_ends_although_it_could_dial(void **s
 }
 
 /* A stranger that knows the name of a connection cannot take part in it. */
-static void who_cannot_prove_that_he_knows_the_secret_resumes_nothing(void **state)
+static void a_socket_without_proof_of_the_secret_resumes_nothing(void **state)
 {
     (void)state;
     if (!can_resume()) {
@@ -797,7 +797,7 @@ static void finish_resumption(const struct pair *pair)
 }
 
 /* A stranger sends overheard bytes, while the connector has not yet proved its identity. */
-static void a_hello_that_is_repeated_delays_no_resumption(void **state)
+static void a_repeated_hello_delays_no_resumption(void **state)
 {
     (void)state;
     if (!can_resume()) {
@@ -825,7 +825,7 @@ static void a_hello_that_is_repeated_delays_no_resumption(void **state)
 
 /* More strangers than an endpoint keeps at a time, from another address: they displace one
  * another. */
-static void a_crowd_that_repeats_a_hello_is_bounded_and_displaces_nobody_else(void **state)
+static void a_crowd_that_repeats_a_hello_is_bounded_and_displaces_no_other_peer(void **state)
 {
     (void)state;
     if (!can_resume()) {
@@ -867,7 +867,7 @@ static void a_crowd_that_repeats_a_hello_is_bounded_and_displaces_nobody_else(vo
 }
 
 /* The existing channel ignores a name that a stranger repeats. */
-static void a_hello_that_is_repeated_leaves_the_channel_alone(void **state)
+static void a_repeated_hello_leaves_the_channel_alone(void **state)
 {
     (void)state;
     if (!can_resume()) {
@@ -897,29 +897,29 @@ static void a_hello_that_is_repeated_leaves_the_channel_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(failover_is_in_force_where_both_sides_ask_for_it),
-        cmocka_unit_test(a_send_completes_only_when_the_peer_is_known_to_have_it),
-        cmocka_unit_test(messages_come_once_and_in_order_whatever_breaks),
-        cmocka_unit_test(writes_end_with_the_right_bytes_and_reads_with_those),
-        cmocka_unit_test(atomics_are_carried_out_once_or_of_unknown_outcome),
-        cmocka_unit_test(a_request_that_may_not_be_repeated_is_not),
-        cmocka_unit_test(the_program_is_told_of_the_move),
+        cmocka_unit_test(failover_is_in_force_when_both_sides_ask_for_it),
+        cmocka_unit_test(a_send_completes_once_the_peer_has_confirmed_it),
+        cmocka_unit_test(messages_arrive_once_and_in_order_whatever_breaks),
+        cmocka_unit_test(writes_and_reads_have_the_right_bytes_after_a_move),
+        cmocka_unit_test(an_atomic_is_executed_once_or_reported_as_unknown),
+        cmocka_unit_test(a_request_marked_no_replay_is_not_repeated),
+        cmocka_unit_test(a_move_is_reported_to_the_program),
         cmocka_unit_test(a_move_takes_little_time),
-        cmocka_unit_test(errors_of_the_caller_move_nothing),
-        cmocka_unit_test(a_peer_that_closes_ends_the_endpoint_and_moves_nothing),
-        cmocka_unit_test(shutdown_says_that_everything_came_whatever_breaks_meanwhile),
+        cmocka_unit_test(errors_of_the_caller_cause_no_move),
+        cmocka_unit_test(a_peer_that_closes_ends_the_endpoint_without_a_move),
+        cmocka_unit_test(a_shutdown_confirms_all_messages_whatever_breaks_meanwhile),
         cmocka_unit_test(an_endpoint_ends_when_no_path_is_left),
-        cmocka_unit_test(moves_on_each_others_heels_end_by_the_limit_of_attempts),
+        cmocka_unit_test(moves_in_quick_succession_end_at_the_limit_of_attempts),
         cmocka_unit_test(a_region_that_is_revoked_during_a_move_stays_revoked),
-        cmocka_unit_test(imports_asked_for_during_a_move_are_answered_after_it),
-        cmocka_unit_test(a_control_channel_that_is_cut_is_dialled_again_and_moves_nothing),
-        cmocka_unit_test(a_revocation_that_the_cut_swallowed_is_said_again),
-        cmocka_unit_test(a_message_between_resume_and_its_answer_is_told_of),
-        cmocka_unit_test(an_endpoint_whose_peer_has_gone_ends_although_it_could_dial),
-        cmocka_unit_test(who_cannot_prove_that_he_knows_the_secret_resumes_nothing),
-        cmocka_unit_test(a_hello_that_is_repeated_delays_no_resumption),
-        cmocka_unit_test(a_crowd_that_repeats_a_hello_is_bounded_and_displaces_nobody_else),
-        cmocka_unit_test(a_hello_that_is_repeated_leaves_the_channel_alone),
+        cmocka_unit_test(imports_requested_during_a_move_are_answered_after_it),
+        cmocka_unit_test(a_cut_control_channel_is_dialled_again_without_a_move),
+        cmocka_unit_test(a_revocation_lost_with_the_channel_is_repeated),
+        cmocka_unit_test(a_message_between_resume_and_its_answer_is_reported),
+        cmocka_unit_test(an_endpoint_whose_peer_is_gone_ends_with_or_without_a_listener),
+        cmocka_unit_test(a_socket_without_proof_of_the_secret_resumes_nothing),
+        cmocka_unit_test(a_repeated_hello_delays_no_resumption),
+        cmocka_unit_test(a_crowd_that_repeats_a_hello_is_bounded_and_displaces_no_other_peer),
+        cmocka_unit_test(a_repeated_hello_leaves_the_channel_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

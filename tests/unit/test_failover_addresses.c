@@ -136,7 +136,7 @@ static void take_the_address_away(struct pair *pair)
     }
 }
 
-static void messages_go_on_over_the_other_address(void **state)
+static void messages_continue_over_the_other_address(void **state)
 {
     (void)state;
     static const int errors[] = { ENETUNREACH, ECONNREFUSED, EINPROGRESS };
@@ -169,7 +169,7 @@ static void take_the_wire_away(struct pair *pair)
     (void)cut_data_sockets(pair);
 }
 
-static void a_move_that_is_not_answered_goes_over_the_other_address(void **state)
+static void an_unanswered_move_continues_over_the_other_address(void **state)
 {
     (void)state;
     static const uint32_t liveness_ms[] = { RDMUX_NEVER, 3600000 }; /* silence is no failure */
@@ -208,7 +208,7 @@ static void silence_the_move(struct pair *pair)
     (void)cut_data_sockets(pair);
 }
 
-static void silence_in_the_middle_of_a_move_is_one_more_channel(void **state)
+static void silence_during_a_move_leads_to_a_new_control_channel(void **state)
 {
     (void)state;
     static const int frames[] = { RDMUX_FRAME_TRY, RDMUX_FRAME_READY, RDMUX_FRAME_UP,
@@ -229,7 +229,7 @@ static void silence_in_the_middle_of_a_move_is_one_more_channel(void **state)
     }
 }
 
-static void somebody_else_at_an_address_is_passed_over(void **state)
+static void another_process_at_an_address_is_skipped(void **state)
 {
     (void)state;
     for (int speaks = 0; speaks < 2 && can_resume(); speaks++) {
@@ -263,7 +263,7 @@ static void somebody_else_at_an_address_is_passed_over(void **state)
     }
 }
 
-static void where_nobody_listens_at_any_address_the_endpoint_ends(void **state)
+static void an_endpoint_ends_when_no_address_has_a_listener(void **state)
 {
     (void)state;
     struct pair pair;
@@ -287,11 +287,11 @@ static void where_nobody_listens_at_any_address_the_endpoint_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_go_on_over_the_other_address),
-        cmocka_unit_test(a_move_that_is_not_answered_goes_over_the_other_address),
-        cmocka_unit_test(silence_in_the_middle_of_a_move_is_one_more_channel),
-        cmocka_unit_test(somebody_else_at_an_address_is_passed_over),
-        cmocka_unit_test(where_nobody_listens_at_any_address_the_endpoint_ends),
+        cmocka_unit_test(messages_continue_over_the_other_address),
+        cmocka_unit_test(an_unanswered_move_continues_over_the_other_address),
+        cmocka_unit_test(silence_during_a_move_leads_to_a_new_control_channel),
+        cmocka_unit_test(another_process_at_an_address_is_skipped),
+        cmocka_unit_test(an_endpoint_ends_when_no_address_has_a_listener),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,7 +75,7 @@ static void check_authenticated(const struct rdmux_fabric_auth *auth_a,
     close_pair(&pair);
 }
 
-static void peers_that_authenticate_do_so_again_on_each_socket(void **state)
+static void peers_authenticate_again_on_each_socket(void **state)
 {
     (void)state;
     static const char *const paths[] = { "tcp", "shm,tcp" };
@@ -87,7 +87,7 @@ static void peers_that_authenticate_do_so_again_on_each_socket(void **state)
     }
 }
 
-static void peers_with_certificates_do_so_too(void **state)
+static void peers_with_certificates_authenticate_again_on_each_socket(void **state)
 {
     (void)state;
     struct authority authority = make_certificate("the authority", NULL, NULL, 100, NULL);
@@ -180,7 +180,7 @@ static enum rdmux_status resume_as(struct rdmux_fabric *fabric, struct pair *pai
 }
 
 /* The other peer is admitted, too, and knows the secret. */
-static void who_is_somebody_else_resumes_nothing_even_with_the_secret(void **state)
+static void another_identity_resumes_nothing_even_with_the_secret(void **state)
 {
     (void)state;
     char file[FILE_NAME_MAX];
@@ -343,7 +343,7 @@ static void move_by_a_fault(struct pair *pair)
 
 /* A better path that does not come up is tried by the first move that might use it, and not by the
  * next moves. */
-static void what_was_tried_in_vain_is_tried_last(void **state)
+static void a_path_that_failed_to_connect_is_tried_last(void **state)
 {
     (void)state;
     struct scene scene;
@@ -492,7 +492,7 @@ static void lists_without_keys_get_new_ones_on_each_path(void **state)
     }
 }
 
-static void messages_into_receives_without_keys_come_once(void **state)
+static void messages_into_receives_without_keys_arrive_once(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(ways_to_break); i++) {
@@ -519,13 +519,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(receives_of_an_srq_are_neither_lost_nor_filled_twice),
-        cmocka_unit_test(peers_that_authenticate_do_so_again_on_each_socket),
-        cmocka_unit_test(peers_with_certificates_do_so_too),
-        cmocka_unit_test(who_is_somebody_else_resumes_nothing_even_with_the_secret),
+        cmocka_unit_test(peers_authenticate_again_on_each_socket),
+        cmocka_unit_test(peers_with_certificates_authenticate_again_on_each_socket),
+        cmocka_unit_test(another_identity_resumes_nothing_even_with_the_secret),
         cmocka_unit_test(atomics_of_a_device_stay_on_it),
-        cmocka_unit_test(what_was_tried_in_vain_is_tried_last),
+        cmocka_unit_test(a_path_that_failed_to_connect_is_tried_last),
         cmocka_unit_test(lists_without_keys_get_new_ones_on_each_path),
-        cmocka_unit_test(messages_into_receives_without_keys_come_once),
+        cmocka_unit_test(messages_into_receives_without_keys_arrive_once),
     };
     return cmocka_run_group_tests(tests, make_auth_folder, remove_auth_folder);
 }

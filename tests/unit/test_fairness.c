@@ -125,7 +125,7 @@ static void check_each_is_heard(const struct path *path, size_t flooding)
     close_crowd(&crowd);
 }
 
-static void a_message_comes_beside_one_that_floods(void **state)
+static void a_message_arrives_beside_an_endpoint_that_floods(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -133,7 +133,7 @@ static void a_message_comes_beside_one_that_floods(void **state)
     }
 }
 
-static void a_message_comes_beside_several_that_flood(void **state)
+static void a_message_arrives_beside_several_endpoints_that_flood(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -142,7 +142,7 @@ static void a_message_comes_beside_several_that_flood(void **state)
     }
 }
 
-static void what_is_sent_goes_on_beside_one_that_floods(void **state)
+static void a_long_send_completes_beside_an_endpoint_that_floods(void **state)
 {
     (void)state;
     uint8_t *out = calloc(2, LARGE);
@@ -169,7 +169,7 @@ static void what_is_sent_goes_on_beside_one_that_floods(void **state)
 }
 
 /* An endpoint that a poll found and left for the next one may be closed by then. */
-static void endpoints_that_flood_are_closed_between_polls(void **state)
+static void endpoints_that_flood_can_be_closed_between_polls(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -190,10 +190,10 @@ static void endpoints_that_flood_are_closed_between_polls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_message_comes_beside_one_that_floods),
-        cmocka_unit_test(a_message_comes_beside_several_that_flood),
-        cmocka_unit_test(what_is_sent_goes_on_beside_one_that_floods),
-        cmocka_unit_test(endpoints_that_flood_are_closed_between_polls),
+        cmocka_unit_test(a_message_arrives_beside_an_endpoint_that_floods),
+        cmocka_unit_test(a_message_arrives_beside_several_endpoints_that_flood),
+        cmocka_unit_test(a_long_send_completes_beside_an_endpoint_that_floods),
+        cmocka_unit_test(endpoints_that_flood_can_be_closed_between_polls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-static void a_filter_lets_through_what_it_says(void **state)
+static void a_filter_admits_the_providers_it_names(void **state)
 {
     (void)state;
     static const struct {
@@ -53,7 +53,7 @@ static void a_filter_lets_through_what_it_says(void **state)
     }
 }
 
-static void the_bad_word_of_a_filter_is_pointed_at(void **state)
+static void the_error_names_the_bad_word_of_a_filter(void **state)
 {
     (void)state;
     static const struct {
@@ -75,7 +75,7 @@ static void the_bad_word_of_a_filter_is_pointed_at(void **state)
     }
 }
 
-static void an_unchecked_word_names_nobody(void **state)
+static void an_unchecked_word_names_no_provider(void **state)
 {
     (void)state;
 
@@ -110,7 +110,7 @@ static void a_name_or_a_filter_that_is_too_long_is_refused(void **state)
     assert_int_equal(most, RDMUX_OK);
 }
 
-static void only_a_name_that_is_not_negated_is_named(void **state)
+static void only_a_name_without_negation_counts_as_named(void **state)
 {
     (void)state;
 
@@ -125,11 +125,11 @@ static void only_a_name_that_is_not_negated_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_filter_lets_through_what_it_says),
-        cmocka_unit_test(the_bad_word_of_a_filter_is_pointed_at),
-        cmocka_unit_test(an_unchecked_word_names_nobody),
+        cmocka_unit_test(a_filter_admits_the_providers_it_names),
+        cmocka_unit_test(the_error_names_the_bad_word_of_a_filter),
+        cmocka_unit_test(an_unchecked_word_names_no_provider),
         cmocka_unit_test(a_name_or_a_filter_that_is_too_long_is_refused),
-        cmocka_unit_test(only_a_name_that_is_not_negated_is_named),
+        cmocka_unit_test(only_a_name_without_negation_counts_as_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

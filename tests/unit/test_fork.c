@@ -197,7 +197,7 @@ static int in_child(struct scene *scene, int (*what)(struct scene *scene))
     return status;
 }
 
-static void every_call_in_the_child_says_invalid_and_the_parent_goes_on(void **state)
+static void every_call_in_the_child_returns_invalid_and_the_parent_continues(void **state)
 {
     (void)state;
     static int (*const parts[])(struct scene * scene) = { try_set_up, try_data_path, try_objects };
@@ -249,7 +249,7 @@ static void a_child_that_lives_on_does_not_hide_the_end_of_an_endpoint(void **st
     }
 }
 
-static void a_child_that_holds_a_socket_being_dialled_does_not_disturb_who_closed_it(void **state)
+static void a_child_with_a_copy_of_a_dialling_socket_does_not_disturb_the_parent(void **state)
 {
     (void)state;
     struct pair pair;
@@ -356,9 +356,9 @@ static void no_descriptor_of_the_library_survives_exec(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_call_in_the_child_says_invalid_and_the_parent_goes_on),
+        cmocka_unit_test(every_call_in_the_child_returns_invalid_and_the_parent_continues),
         cmocka_unit_test(a_child_that_lives_on_does_not_hide_the_end_of_an_endpoint),
-        cmocka_unit_test(a_child_that_holds_a_socket_being_dialled_does_not_disturb_who_closed_it),
+        cmocka_unit_test(a_child_with_a_copy_of_a_dialling_socket_does_not_disturb_the_parent),
         cmocka_unit_test(a_child_may_open_a_fabric_of_its_own),
         cmocka_unit_test(no_descriptor_of_the_library_survives_exec),
     };

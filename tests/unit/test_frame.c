@@ -38,7 +38,7 @@ static uint8_t *copy_of(const uint8_t *bytes, size_t size)
     return copy;
 }
 
-static void a_hello_comes_back_as_it_was(void **state)
+static void a_hello_decodes_to_the_encoded_values(void **state)
 {
     (void)state;
     const struct rdmux_hello hello = some_hello();
@@ -131,7 +131,7 @@ static void hosts_of_different_byte_order_refuse_each_other(void **state)
     assert_int_equal(status, RDMUX_VERSION);
 }
 
-static void a_version_range_that_is_none_is_refused(void **state)
+static void an_impossible_version_range_is_refused(void **state)
 {
     (void)state;
     static const uint8_t ranges[][2] = { { 0, 1 }, { 0, 0 }, { 2, 1 } };
@@ -168,7 +168,7 @@ static void the_zeros_of_a_hello_and_a_join_are_ignored(void **state)
     assert_int_equal(rdmux_join_decode(join_bytes, &join_back), RDMUX_OK);
 }
 
-static void a_join_comes_back_as_it_was(void **state)
+static void a_join_decodes_to_the_encoded_values(void **state)
 {
     (void)state;
     struct rdmux_join join = { .epoch = 1, .attempt = 0x01020304, .index = 0xfffefdfc };
@@ -245,7 +245,7 @@ static void a_stranger_is_noticed_with_the_first_wrong_byte(void **state)
     }
 }
 
-static void a_frames_length_is_known_from_eight_bytes_on(void **state)
+static void the_length_of_a_frame_is_known_from_its_first_eight_bytes(void **state)
 {
     (void)state;
     static const size_t lengths[] = { 0, 1, 255, 256, 65535, RDMUX_FRAME_PAYLOAD_MAX };
@@ -264,7 +264,7 @@ static void a_frames_length_is_known_from_eight_bytes_on(void **state)
     }
 }
 
-static void a_frame_longer_than_allowed_is_bad(void **state)
+static void a_frame_longer_than_allowed_is_refused(void **state)
 {
     (void)state;
     static const uint8_t headers[][8] = {
@@ -285,19 +285,19 @@ static void a_frame_longer_than_allowed_is_bad(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_hello_comes_back_as_it_was),
+        cmocka_unit_test(a_hello_decodes_to_the_encoded_values),
         cmocka_unit_test(a_hello_has_the_bytes_of_the_specification),
         cmocka_unit_test(a_hello_cut_anywhere_is_refused_and_leaves_the_output_alone),
         cmocka_unit_test(a_flipped_byte_of_a_hello_is_refused_or_changes_one_field),
         cmocka_unit_test(hosts_of_different_byte_order_refuse_each_other),
-        cmocka_unit_test(a_version_range_that_is_none_is_refused),
+        cmocka_unit_test(an_impossible_version_range_is_refused),
         cmocka_unit_test(the_zeros_of_a_hello_and_a_join_are_ignored),
-        cmocka_unit_test(a_join_comes_back_as_it_was),
+        cmocka_unit_test(a_join_decodes_to_the_encoded_values),
         cmocka_unit_test(a_flipped_byte_of_a_joins_head_is_refused),
         cmocka_unit_test(the_first_bytes_tell_hello_join_and_stranger_apart),
         cmocka_unit_test(a_stranger_is_noticed_with_the_first_wrong_byte),
-        cmocka_unit_test(a_frames_length_is_known_from_eight_bytes_on),
-        cmocka_unit_test(a_frame_longer_than_allowed_is_bad),
+        cmocka_unit_test(the_length_of_a_frame_is_known_from_its_first_eight_bytes),
+        cmocka_unit_test(a_frame_longer_than_allowed_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

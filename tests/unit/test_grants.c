@@ -84,7 +84,7 @@ static void check_who_may_import(const char *paths)
     close_scene(&scene);
 }
 
-static void a_granted_token_is_of_use_to_its_peer_alone(void **state)
+static void a_granted_token_is_valid_for_its_peer_alone(void **state)
 {
     (void)state;
     check_who_may_import("tcp");
@@ -120,7 +120,7 @@ static void each_peer_has_a_token_of_its_own(void **state)
 }
 
 /* "ann" and "annab" begin as "anna" does. */
-static void a_name_that_is_alike_is_another(void **state)
+static void a_token_is_not_valid_for_a_similar_name(void **state)
 {
     static const char *const others[] = { "ann", "annab", "Anna", "anna ", "bert" };
     struct scene scene;
@@ -175,7 +175,7 @@ static void check_revocation(const char *paths)
     close_scene(&scene);
 }
 
-static void revoking_takes_granted_tokens_back(void **state)
+static void revoking_invalidates_granted_tokens(void **state)
 {
     (void)state;
     check_revocation("tcp");
@@ -183,7 +183,7 @@ static void revoking_takes_granted_tokens_back(void **state)
 }
 
 /* The general token is not revived by a granted one, nor the other way round. */
-static void what_was_revoked_stays_so_when_the_other_is_exported(void **state)
+static void a_revoked_token_stays_invalid_when_a_token_of_the_other_kind_is_exported(void **state)
 {
     struct scene scene;
     struct rdmux_token all;
@@ -243,12 +243,12 @@ static void a_grant_needs_a_name_rights_and_authentication(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_granted_token_is_of_use_to_its_peer_alone),
+        cmocka_unit_test(a_granted_token_is_valid_for_its_peer_alone),
         cmocka_unit_test(each_peer_has_a_token_of_its_own),
-        cmocka_unit_test(a_name_that_is_alike_is_another),
+        cmocka_unit_test(a_token_is_not_valid_for_a_similar_name),
         cmocka_unit_test(a_granted_token_with_a_changed_bit_opens_nothing),
-        cmocka_unit_test(revoking_takes_granted_tokens_back),
-        cmocka_unit_test(what_was_revoked_stays_so_when_the_other_is_exported),
+        cmocka_unit_test(revoking_invalidates_granted_tokens),
+        cmocka_unit_test(a_revoked_token_stays_invalid_when_a_token_of_the_other_kind_is_exported),
         cmocka_unit_test(a_grant_needs_a_name_rights_and_authentication),
     };
     return cmocka_run_group_tests_name("grants", tests, make_auth_folder, remove_auth_folder);

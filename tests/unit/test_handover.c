@@ -152,7 +152,7 @@ static void a_polling_application_owns_its_cq_and_the_service_thread_serves_whil
     }
 }
 
-static void an_application_that_just_went_away_is_served_within_ten_milliseconds(void **state)
+static void the_service_thread_serves_a_cq_within_ten_milliseconds_of_the_last_call(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -190,7 +190,7 @@ static void *wait_in_call(void *argument)
     return NULL;
 }
 
-static void who_sleeps_in_a_call_keeps_the_cq_and_serves_it(void **state)
+static void a_thread_that_sleeps_in_a_call_owns_the_cq_and_serves_it(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -330,7 +330,7 @@ static void an_armed_descriptor_stays_readable_until_the_poll_although_the_work_
     }
 }
 
-static void work_for_the_library_alone_lets_an_armed_descriptor_sleep_again(void **state)
+static void an_armed_descriptor_sleeps_again_after_library_work(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -407,7 +407,7 @@ static void another_thread_may_post_while_one_sleeps_on_the_descriptor(void **st
     }
 }
 
-static void arm_says_again_while_something_is_there(void **state)
+static void arm_returns_again_while_an_entry_is_waiting(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -439,7 +439,7 @@ static void arm_says_again_while_something_is_there(void **state)
 
 /* ----------------------------------------------------------------------- without service thread */
 
-static void without_service_thread_only_the_applications_calls_serve(void **state)
+static void a_cq_without_a_service_thread_is_served_by_calls_alone(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -479,7 +479,7 @@ static void without_service_thread_only_the_applications_calls_serve(void **stat
     }
 }
 
-static void two_sides_without_service_thread_and_worker_talk(void **state)
+static void two_sides_without_service_and_worker_threads_exchange_messages(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -509,7 +509,7 @@ static void two_sides_without_service_thread_and_worker_talk(void **state)
     }
 }
 
-static void progress_with_a_service_thread_does_nothing(void **state)
+static void a_progress_call_does_nothing_with_a_service_thread(void **state)
 {
     (void)state;
     struct rdmux_fabric *fabric = open_fabric(NULL, 0, NULL);
@@ -584,7 +584,7 @@ static void talk_for_ms(struct pair *pair, unsigned ms)
     }
 }
 
-static void a_polling_application_hardly_wakes_the_service_thread(void **state)
+static void a_polling_application_rarely_wakes_the_service_thread(void **state)
 {
     (void)state;
     enum { POLLED_MS = 100, PERIOD_MS = 10, TRIALS = 5, MOST = 2 * (POLLED_MS / PERIOD_MS + 6) };
@@ -607,7 +607,7 @@ static void a_polling_application_hardly_wakes_the_service_thread(void **state)
     }
 }
 
-static void an_idle_process_is_left_alone(void **state)
+static void an_idle_process_is_not_woken(void **state)
 {
     (void)state;
     enum { IDLE_MS = 300, TRIALS = 4, MOST = 4 };
@@ -635,20 +635,20 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(
             a_polling_application_owns_its_cq_and_the_service_thread_serves_while_it_is_away),
-        cmocka_unit_test(an_application_that_just_went_away_is_served_within_ten_milliseconds),
-        cmocka_unit_test(who_sleeps_in_a_call_keeps_the_cq_and_serves_it),
+        cmocka_unit_test(the_service_thread_serves_a_cq_within_ten_milliseconds_of_the_last_call),
+        cmocka_unit_test(a_thread_that_sleeps_in_a_call_owns_the_cq_and_serves_it),
         cmocka_unit_test(signals_never_end_a_wait),
         cmocka_unit_test(
             an_armed_descriptor_stays_readable_until_the_poll_although_the_work_was_taken),
-        cmocka_unit_test(work_for_the_library_alone_lets_an_armed_descriptor_sleep_again),
+        cmocka_unit_test(an_armed_descriptor_sleeps_again_after_library_work),
         cmocka_unit_test(a_device_without_endpoints_does_not_wake_an_armed_descriptor),
         cmocka_unit_test(another_thread_may_post_while_one_sleeps_on_the_descriptor),
-        cmocka_unit_test(arm_says_again_while_something_is_there),
-        cmocka_unit_test(without_service_thread_only_the_applications_calls_serve),
-        cmocka_unit_test(two_sides_without_service_thread_and_worker_talk),
-        cmocka_unit_test(progress_with_a_service_thread_does_nothing),
-        cmocka_unit_test(a_polling_application_hardly_wakes_the_service_thread),
-        cmocka_unit_test(an_idle_process_is_left_alone),
+        cmocka_unit_test(arm_returns_again_while_an_entry_is_waiting),
+        cmocka_unit_test(a_cq_without_a_service_thread_is_served_by_calls_alone),
+        cmocka_unit_test(two_sides_without_service_and_worker_threads_exchange_messages),
+        cmocka_unit_test(a_progress_call_does_nothing_with_a_service_thread),
+        cmocka_unit_test(a_polling_application_rarely_wakes_the_service_thread),
+        cmocka_unit_test(an_idle_process_is_not_woken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

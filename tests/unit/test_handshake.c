@@ -34,7 +34,7 @@ static void two_sides_agree_on_the_cheapest_path(void **state)
     pair_finish(&pair);
 }
 
-static void the_connector_speaks_before_the_acceptor_is_heard(void **state)
+static void the_connector_sends_before_it_hears_the_acceptor(void **state)
 {
     (void)state;
     struct rdmux_offer *offer = calloc(1, sizeof(*offer));
@@ -60,7 +60,7 @@ static void the_connector_speaks_before_the_acceptor_is_heard(void **state)
     free(offer);
 }
 
-static void an_acceptor_takes_what_was_read_before_it_was_accepted(void **state)
+static void an_acceptor_uses_the_bytes_read_before_accept(void **state)
 {
     (void)state;
     struct rdmux_offer *offer = calloc(1, sizeof(*offer));
@@ -134,7 +134,7 @@ static void each_limit_granted_is_the_smaller_of_both_sides(void **state)
     free(offers);
 }
 
-static void senseless_limits_of_a_peer_are_made_sensible(void **state)
+static void impossible_limits_of_a_peer_are_corrected(void **state)
 {
     (void)state;
     struct rdmux_offer *offers = calloc(2, sizeof(*offers));
@@ -161,7 +161,7 @@ static void senseless_limits_of_a_peer_are_made_sensible(void **state)
     free(offers);
 }
 
-static void the_connectors_expected_size_ranks_before_the_acceptors(void **state)
+static void the_connectors_expected_size_takes_precedence_over_the_acceptors(void **state)
 {
     (void)state;
     /* shm: 100 ns and 1 GB/s. tcp: 10 us and 100 GB/s. They cost the same for 10,000 bytes. */
@@ -234,7 +234,7 @@ static void after_open(uint32_t flags, enum rdmux_handshake_action_kind kinds[2]
     free(offer);
 }
 
-static void the_connector_connects_before_it_says_ready(void **state)
+static void the_connector_connects_before_it_sends_ready(void **state)
 {
     (void)state;
     enum rdmux_handshake_action_kind kinds[2];
@@ -245,7 +245,7 @@ static void the_connector_connects_before_it_says_ready(void **state)
     assert_int_equal(kinds[1], RDMUX_ACTION_SEND);
 }
 
-static void on_an_adopted_socket_ready_comes_before_what_the_path_writes(void **state)
+static void ready_precedes_the_bytes_of_the_path_on_an_adopted_socket(void **state)
 {
     (void)state;
     enum rdmux_handshake_action_kind kinds[2];
@@ -341,7 +341,7 @@ static void the_same_failure_on_both_sides_at_once_skips_no_path(void **state)
     }
 }
 
-static void reasons_are_chosen_by_stage_where_the_driver_gives_none(void **state)
+static void the_stage_decides_the_reason_when_the_driver_gives_none(void **state)
 {
     (void)state;
     static const struct {
@@ -413,7 +413,7 @@ static void a_step_that_hangs_ends_by_the_acceptors_clock(void **state)
     }
 }
 
-static void bytes_that_did_not_arrive_prove_nothing(void **state)
+static void a_proof_whose_bytes_did_not_arrive_fails(void **state)
 {
     (void)state;
     static const enum pair_fault_kind kinds[] = { PAIR_CORRUPTS, PAIR_WRITES_NONE };
@@ -436,7 +436,7 @@ static void bytes_that_did_not_arrive_prove_nothing(void **state)
     }
 }
 
-static void the_pattern_of_an_earlier_attempt_proves_nothing(void **state)
+static void a_proof_with_the_pattern_of_an_earlier_attempt_fails(void **state)
 {
     (void)state;
     struct pair pair;
@@ -460,7 +460,7 @@ static void the_pattern_of_an_earlier_attempt_proves_nothing(void **state)
     pair_finish(&pair);
 }
 
-static void a_cause_is_shown_rather_than_the_wait_it_led_to(void **state)
+static void the_explanation_shows_the_cause_rather_than_the_timeout_it_led_to(void **state)
 {
     (void)state;
     struct pair pair;
@@ -491,7 +491,7 @@ static void a_cause_is_shown_rather_than_the_wait_it_led_to(void **state)
 
 /* -------------------------------------------------------------------- no path */
 
-static void when_every_path_fails_both_give_the_socket_back(void **state)
+static void both_sides_give_the_socket_back_when_every_path_fails(void **state)
 {
     (void)state;
     struct pair pair;
@@ -544,7 +544,7 @@ static void sides_without_a_common_path_tell_each_other_and_give_the_socket_back
     free(offers);
 }
 
-static void candidates_are_seen_from_each_sides_own_point_of_view(void **state)
+static void each_side_sees_the_candidates_from_its_own_point_of_view(void **state)
 {
     (void)state;
     struct rdmux_offer *offers = calloc(2, sizeof(*offers));
@@ -582,7 +582,7 @@ static void candidates_are_seen_from_each_sides_own_point_of_view(void **state)
     free(offers);
 }
 
-static void an_explanation_alone_opens_nothing(void **state)
+static void an_explain_opens_no_path(void **state)
 {
     (void)state;
     for (size_t paths = 0; paths < 3; paths++) {
@@ -621,24 +621,24 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_sides_agree_on_the_cheapest_path),
-        cmocka_unit_test(the_connector_speaks_before_the_acceptor_is_heard),
-        cmocka_unit_test(an_acceptor_takes_what_was_read_before_it_was_accepted),
+        cmocka_unit_test(the_connector_sends_before_it_hears_the_acceptor),
+        cmocka_unit_test(an_acceptor_uses_the_bytes_read_before_accept),
         cmocka_unit_test(each_limit_granted_is_the_smaller_of_both_sides),
-        cmocka_unit_test(senseless_limits_of_a_peer_are_made_sensible),
-        cmocka_unit_test(the_connectors_expected_size_ranks_before_the_acceptors),
-        cmocka_unit_test(the_connector_connects_before_it_says_ready),
-        cmocka_unit_test(on_an_adopted_socket_ready_comes_before_what_the_path_writes),
+        cmocka_unit_test(impossible_limits_of_a_peer_are_corrected),
+        cmocka_unit_test(the_connectors_expected_size_takes_precedence_over_the_acceptors),
+        cmocka_unit_test(the_connector_connects_before_it_sends_ready),
+        cmocka_unit_test(ready_precedes_the_bytes_of_the_path_on_an_adopted_socket),
         cmocka_unit_test(a_failure_at_any_step_of_either_side_leads_to_the_next_path),
         cmocka_unit_test(the_same_failure_on_both_sides_at_once_skips_no_path),
-        cmocka_unit_test(reasons_are_chosen_by_stage_where_the_driver_gives_none),
+        cmocka_unit_test(the_stage_decides_the_reason_when_the_driver_gives_none),
         cmocka_unit_test(a_step_that_hangs_ends_by_the_acceptors_clock),
-        cmocka_unit_test(bytes_that_did_not_arrive_prove_nothing),
-        cmocka_unit_test(the_pattern_of_an_earlier_attempt_proves_nothing),
-        cmocka_unit_test(a_cause_is_shown_rather_than_the_wait_it_led_to),
-        cmocka_unit_test(when_every_path_fails_both_give_the_socket_back),
+        cmocka_unit_test(a_proof_whose_bytes_did_not_arrive_fails),
+        cmocka_unit_test(a_proof_with_the_pattern_of_an_earlier_attempt_fails),
+        cmocka_unit_test(the_explanation_shows_the_cause_rather_than_the_timeout_it_led_to),
+        cmocka_unit_test(both_sides_give_the_socket_back_when_every_path_fails),
         cmocka_unit_test(sides_without_a_common_path_tell_each_other_and_give_the_socket_back),
-        cmocka_unit_test(candidates_are_seen_from_each_sides_own_point_of_view),
-        cmocka_unit_test(an_explanation_alone_opens_nothing),
+        cmocka_unit_test(each_side_sees_the_candidates_from_its_own_point_of_view),
+        cmocka_unit_test(an_explain_opens_no_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,7 +100,7 @@ static void an_acceptor_that_is_not_confirmed_in_time_has_no_endpoint(void **sta
     pair_finish(&pair);
 }
 
-static void a_peer_that_says_nothing_is_given_up_by_the_clock(void **state)
+static void a_silent_peer_is_given_up_in_time(void **state)
 {
     (void)state;
     struct pair pair;
@@ -113,7 +113,7 @@ static void a_peer_that_says_nothing_is_given_up_by_the_clock(void **state)
     pair_finish(&pair);
 }
 
-static void a_connector_may_wait_for_ever_to_be_accepted(void **state)
+static void a_connector_may_wait_forever_to_be_accepted(void **state)
 {
     (void)state;
     struct rdmux_offer *offer = calloc(1, sizeof(*offer));
@@ -230,7 +230,7 @@ static enum rdmux_status fate_of_hello(const uint8_t *bytes, size_t size, bool *
     return status;
 }
 
-static void a_hello_we_cannot_follow_is_refused_with_the_right_status(void **state)
+static void an_unsupported_hello_is_refused_with_the_right_status(void **state)
 {
     (void)state;
     static const struct {
@@ -273,7 +273,7 @@ static void a_hello_we_cannot_follow_is_refused_with_the_right_status(void **sta
 }
 
 /* Changes a byte of the connector's OFFER in flight; both sides still understand it. */
-static void offers_changed_on_their_way_end_the_connection_at_commit(void **state)
+static void offers_changed_in_transit_end_the_connection_at_commit(void **state)
 {
     (void)state;
     if (!rdmux_transcript_available()) {
@@ -310,7 +310,7 @@ static void a_wrong_hash_in_confirm_fails_the_acceptor(void **state)
     pair_finish(&pair);
 }
 
-static void a_peer_without_the_hash_is_good_enough(void **state)
+static void a_peer_that_sends_no_hash_is_accepted(void **state)
 {
     (void)state;
     struct pair pair;
@@ -341,7 +341,7 @@ static void random_fault(struct pair_side *side, uint64_t *random)
     pair_add_fault(side, &fault);
 }
 
-static void any_order_of_frames_results_and_faults_ends_in_agreement(void **state)
+static void both_sides_agree_after_any_order_of_frames_results_and_faults(void **state)
 {
     (void)state;
     size_t outcomes[3] = { 0 };
@@ -371,7 +371,7 @@ static void any_order_of_frames_results_and_faults_ends_in_agreement(void **stat
     assert_true(outcomes[0] > 500 && outcomes[1] > 100 && outcomes[2] > 100);
 }
 
-static void time_jumping_at_random_ends_in_agreement(void **state)
+static void both_sides_agree_when_time_jumps_at_random(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 2000; seed++) {
@@ -480,16 +480,16 @@ int main(void)
         cmocka_unit_test(a_connector_that_fails_while_commit_is_under_way_ends_both),
         cmocka_unit_test(an_acceptor_whose_path_fails_after_commit_has_no_endpoint),
         cmocka_unit_test(an_acceptor_that_is_not_confirmed_in_time_has_no_endpoint),
-        cmocka_unit_test(a_peer_that_says_nothing_is_given_up_by_the_clock),
-        cmocka_unit_test(a_connector_may_wait_for_ever_to_be_accepted),
+        cmocka_unit_test(a_silent_peer_is_given_up_in_time),
+        cmocka_unit_test(a_connector_may_wait_forever_to_be_accepted),
         cmocka_unit_test(a_connector_whose_acceptor_falls_silent_gives_up_by_itself),
         cmocka_unit_test(a_rejection_reaches_the_connector_with_its_reason),
-        cmocka_unit_test(a_hello_we_cannot_follow_is_refused_with_the_right_status),
-        cmocka_unit_test(offers_changed_on_their_way_end_the_connection_at_commit),
+        cmocka_unit_test(an_unsupported_hello_is_refused_with_the_right_status),
+        cmocka_unit_test(offers_changed_in_transit_end_the_connection_at_commit),
         cmocka_unit_test(a_wrong_hash_in_confirm_fails_the_acceptor),
-        cmocka_unit_test(a_peer_without_the_hash_is_good_enough),
-        cmocka_unit_test(any_order_of_frames_results_and_faults_ends_in_agreement),
-        cmocka_unit_test(time_jumping_at_random_ends_in_agreement),
+        cmocka_unit_test(a_peer_that_sends_no_hash_is_accepted),
+        cmocka_unit_test(both_sides_agree_after_any_order_of_frames_results_and_faults),
+        cmocka_unit_test(both_sides_agree_when_time_jumps_at_random),
         cmocka_unit_test(a_configuration_without_role_or_offer_is_invalid),
         cmocka_unit_test(a_description_that_is_too_long_fails_the_attempt_and_closes_the_path),
         cmocka_unit_test(a_driver_that_takes_no_actions_ends_the_handshake),

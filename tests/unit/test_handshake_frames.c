@@ -53,7 +53,7 @@ static struct rdmux_attempt_frame full_frame(enum rdmux_frame_type type)
     return frame;
 }
 
-static void a_decoded_frame_is_the_encoded_one(void **state)
+static void a_frame_decodes_to_the_encoded_values(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(types); i++) {
@@ -136,7 +136,7 @@ static void numbers_out_of_range_are_refused(void **state)
     }
 }
 
-static void a_strangers_text_has_no_control_characters(void **state)
+static void a_decoded_text_has_no_control_characters(void **state)
 {
     (void)state;
     struct rdmux_attempt_frame frame = { .type = RDMUX_FRAME_FAILED, .text = "a\033[2Jb\nc" };
@@ -176,7 +176,7 @@ static enum rdmux_status decode_ranking(size_t size, size_t *count)
     return status;
 }
 
-static void a_decoded_ranking_is_the_encoded_one_turned_round(void **state)
+static void a_ranking_decodes_to_the_encoded_one_with_the_sides_swapped(void **state)
 {
     (void)state;
     size_t count = 0;
@@ -237,7 +237,7 @@ static void a_ranking_cut_anywhere_is_refused(void **state)
     }
 }
 
-static void a_ranking_that_cannot_be_is_refused(void **state)
+static void an_impossible_ranking_is_refused(void **state)
 {
     (void)state;
     enum { FIRST = 12 };
@@ -272,7 +272,7 @@ static void a_ranking_that_cannot_be_is_refused(void **state)
     }
 }
 
-static void a_rank_against_our_own_demands_is_refused(void **state)
+static void a_rank_that_breaks_our_own_demands_is_refused(void **state)
 {
     (void)state;
     static const char *const says[] = { "not usable",        "filtered by the fabric",
@@ -326,15 +326,15 @@ static void the_transcript_hash_is_the_sha256_of_the_pieces_in_order(void **stat
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_decoded_frame_is_the_encoded_one),
+        cmocka_unit_test(a_frame_decodes_to_the_encoded_values),
         cmocka_unit_test(a_frame_of_any_other_length_is_refused_and_leaves_the_output_alone),
         cmocka_unit_test(numbers_out_of_range_are_refused),
-        cmocka_unit_test(a_strangers_text_has_no_control_characters),
-        cmocka_unit_test(a_decoded_ranking_is_the_encoded_one_turned_round),
+        cmocka_unit_test(a_decoded_text_has_no_control_characters),
+        cmocka_unit_test(a_ranking_decodes_to_the_encoded_one_with_the_sides_swapped),
         cmocka_unit_test(the_longest_ranking_fits_one_frame),
         cmocka_unit_test(a_ranking_cut_anywhere_is_refused),
-        cmocka_unit_test(a_ranking_that_cannot_be_is_refused),
-        cmocka_unit_test(a_rank_against_our_own_demands_is_refused),
+        cmocka_unit_test(an_impossible_ranking_is_refused),
+        cmocka_unit_test(a_rank_that_breaks_our_own_demands_is_refused),
         cmocka_unit_test(the_transcript_hash_is_the_sha256_of_the_pieces_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

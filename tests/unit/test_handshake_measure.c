@@ -75,7 +75,7 @@ static void check_rank(uint32_t rank, const char *provider, enum rdmux_reason re
     }
 }
 
-static void the_path_that_is_best_when_measured_is_chosen(void **state)
+static void the_path_with_the_best_measured_figures_is_chosen(void **state)
 {
     (void)state;
     prepare(4);
@@ -96,7 +96,7 @@ static void the_path_that_is_best_when_measured_is_chosen(void **state)
     assert_non_null(strstr(pair_candidate(&pair.connector, 4)->text, "measured; before it comes"));
 }
 
-static void either_side_may_want_it(void **state)
+static void either_side_may_ask_for_measurements(void **state)
 {
     (void)state;
     prepare(2);
@@ -109,7 +109,7 @@ static void either_side_may_want_it(void **state)
     check_rank(1, "tcp", RDMUX_REASON_CHOSEN);
 }
 
-static void nobody_is_measured_who_does_not_want_it(void **state)
+static void nothing_is_measured_unless_a_side_asks_for_it(void **state)
 {
     (void)state;
     prepare(3);
@@ -122,7 +122,7 @@ static void nobody_is_measured_who_does_not_want_it(void **state)
     check_rank(1, "shm", RDMUX_REASON_CHOSEN);
 }
 
-static void the_expected_size_counts(void **state)
+static void the_expected_size_decides_between_measured_paths(void **state)
 {
     (void)state;
     prepare(2);
@@ -148,7 +148,7 @@ static void a_single_path_is_not_measured(void **state)
     assert_int_equal(pair.acceptor.measured, 0);
 }
 
-static void an_explanation_alone_measures_nothing(void **state)
+static void an_explain_measures_nothing(void **state)
 {
     (void)state;
     prepare(3);
@@ -175,7 +175,7 @@ static void a_software_device_stays_last_and_is_not_measured(void **state)
     check_rank(3, "shm", RDMUX_REASON_SOFTWARE_DEVICE);
 }
 
-static void the_last_resort_may_win_by_its_figures(void **state)
+static void the_last_resort_may_win_by_its_measured_figures(void **state)
 {
     (void)state;
     prepare(3);
@@ -200,7 +200,7 @@ static bool known(void *user, const struct rdmux_offer_path *ours,
     return strcmp(ours->provider, unknown) != 0;
 }
 
-static void what_is_known_is_not_measured_again(void **state)
+static void paths_with_known_figures_are_not_measured_again(void **state)
 {
     (void)state;
     prepare(4);
@@ -216,7 +216,7 @@ static void what_is_known_is_not_measured_again(void **state)
     check_rank(4, "shm", RDMUX_REASON_SLOWER);
 }
 
-static void what_is_half_known_is_measured_anew(void **state)
+static void paths_are_measured_anew_when_a_figure_is_missing(void **state)
 {
     (void)state;
     prepare(3);
@@ -230,7 +230,7 @@ static void what_is_half_known_is_measured_anew(void **state)
     check_rank(1, "tcp", RDMUX_REASON_CHOSEN);
 }
 
-static void a_path_that_fails_meanwhile_is_out_with_its_reason(void **state)
+static void a_path_that_fails_its_measurement_is_out_with_its_reason(void **state)
 {
     (void)state;
     prepare(3);
@@ -248,7 +248,7 @@ static void a_path_that_fails_meanwhile_is_out_with_its_reason(void **state)
     assert_string_equal(out->text, "made to fail");
 }
 
-static void where_all_fail_there_is_no_path(void **state)
+static void no_path_is_left_when_every_measurement_fails(void **state)
 {
     (void)state;
     prepare(3);
@@ -274,7 +274,7 @@ static void the_measured_best_that_fails_later_gives_way_to_the_next(void **stat
     check_rank(2, "roce", RDMUX_REASON_CHOSEN);
 }
 
-static void a_path_too_slow_to_be_measured_costs_the_time_it_had(void **state)
+static void a_path_too_slow_to_be_measured_costs_only_its_time_limit(void **state)
 {
     (void)state;
     prepare(2);
@@ -321,7 +321,7 @@ static void rank_once_more(uint32_t flags, size_t rounds)
     pair_drain(&pair);
 }
 
-static void a_ranking_that_nobody_asked_for_is_an_error(void **state)
+static void an_unrequested_ranking_is_an_error(void **state)
 {
     (void)state;
     rank_once_more(0, 1);
@@ -353,7 +353,7 @@ static void random_fault(struct pair_side *side, uint64_t *random)
           (enum pair_fault_kind)(pair_random(random) % (PAIR_LOSES + 1)));
 }
 
-static void faults_at_random_end_in_agreement(void **state)
+static void both_sides_agree_after_random_faults(void **state)
 {
     (void)state;
     enum { RUNS = 20000 };
@@ -385,24 +385,24 @@ static void faults_at_random_end_in_agreement(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_path_that_is_best_when_measured_is_chosen),
-        cmocka_unit_test(either_side_may_want_it),
-        cmocka_unit_test(nobody_is_measured_who_does_not_want_it),
-        cmocka_unit_test(the_expected_size_counts),
+        cmocka_unit_test(the_path_with_the_best_measured_figures_is_chosen),
+        cmocka_unit_test(either_side_may_ask_for_measurements),
+        cmocka_unit_test(nothing_is_measured_unless_a_side_asks_for_it),
+        cmocka_unit_test(the_expected_size_decides_between_measured_paths),
         cmocka_unit_test(a_single_path_is_not_measured),
-        cmocka_unit_test(an_explanation_alone_measures_nothing),
+        cmocka_unit_test(an_explain_measures_nothing),
         cmocka_unit_test(a_software_device_stays_last_and_is_not_measured),
-        cmocka_unit_test(the_last_resort_may_win_by_its_figures),
-        cmocka_unit_test(what_is_known_is_not_measured_again),
-        cmocka_unit_test(what_is_half_known_is_measured_anew),
-        cmocka_unit_test(a_path_that_fails_meanwhile_is_out_with_its_reason),
-        cmocka_unit_test(where_all_fail_there_is_no_path),
+        cmocka_unit_test(the_last_resort_may_win_by_its_measured_figures),
+        cmocka_unit_test(paths_with_known_figures_are_not_measured_again),
+        cmocka_unit_test(paths_are_measured_anew_when_a_figure_is_missing),
+        cmocka_unit_test(a_path_that_fails_its_measurement_is_out_with_its_reason),
+        cmocka_unit_test(no_path_is_left_when_every_measurement_fails),
         cmocka_unit_test(the_measured_best_that_fails_later_gives_way_to_the_next),
-        cmocka_unit_test(a_path_too_slow_to_be_measured_costs_the_time_it_had),
+        cmocka_unit_test(a_path_too_slow_to_be_measured_costs_only_its_time_limit),
         cmocka_unit_test(a_path_that_breaks_while_it_is_measured_is_out),
-        cmocka_unit_test(a_ranking_that_nobody_asked_for_is_an_error),
+        cmocka_unit_test(an_unrequested_ranking_is_an_error),
         cmocka_unit_test(a_third_ranking_is_an_error),
-        cmocka_unit_test(faults_at_random_end_in_agreement),
+        cmocka_unit_test(both_sides_agree_after_random_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,7 +40,7 @@ static void assert_both_have(const struct pair *pair, size_t rank)
     assert_int_equal(rdmux_handshake_current_rank(pair->connector.handshake), rank);
 }
 
-static void the_pair_that_the_acceptor_says_is_the_next_path(void **state)
+static void the_acceptor_names_the_pair_of_the_next_path(void **state)
 {
     (void)state;
     for (size_t rank = 1; rank <= PATHS; rank++) {
@@ -59,7 +59,7 @@ static void the_pair_that_the_acceptor_says_is_the_next_path(void **state)
 }
 
 /* Whichever step it fails in, and on whichever side. */
-static void after_an_attempt_that_fails_the_acceptor_chooses_again(void **state)
+static void the_acceptor_chooses_again_after_a_failed_attempt(void **state)
 {
     (void)state;
     for (size_t i = 0; i < 2 * COUNT_OF(steps); i++) {
@@ -87,7 +87,7 @@ static void after_an_attempt_that_fails_the_acceptor_chooses_again(void **state)
     }
 }
 
-static void an_attempt_that_hangs_ends_by_the_limit_that_it_was_given(void **state)
+static void an_attempt_that_hangs_ends_at_its_own_limit(void **state)
 {
     (void)state;
     enum { PATH_TIMEOUT_MS = 2000 };
@@ -121,7 +121,7 @@ static void an_attempt_that_hangs_ends_by_the_limit_that_it_was_given(void **sta
     }
 }
 
-static void who_gives_up_ends_both_without_a_path(void **state)
+static void an_acceptor_that_gives_up_ends_both_sides_without_a_path(void **state)
 {
     (void)state;
     struct pair pair;
@@ -134,7 +134,7 @@ static void who_gives_up_ends_both_without_a_path(void **state)
 }
 
 /* The driver's mistakes, and messages out of turn: no path is tried. */
-static void what_does_not_rank_or_is_not_asked_for_is_not_tried(void **state)
+static void a_pair_without_a_rank_or_a_request_is_not_tried(void **state)
 {
     (void)state;
     struct pair pair;
@@ -158,7 +158,7 @@ static void what_does_not_rank_or_is_not_asked_for_is_not_tried(void **state)
     pair_finish(&pair);
 }
 
-static void a_connector_tries_no_pair_that_does_not_rank(void **state)
+static void a_connector_tries_no_pair_without_a_rank(void **state)
 {
     (void)state;
     static const uint16_t pairs[][2] = { { PATHS, PATHS }, { 0, 1 }, { UINT16_MAX, 0 } };
@@ -183,12 +183,12 @@ static void a_connector_tries_no_pair_that_does_not_rank(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_pair_that_the_acceptor_says_is_the_next_path),
-        cmocka_unit_test(after_an_attempt_that_fails_the_acceptor_chooses_again),
-        cmocka_unit_test(an_attempt_that_hangs_ends_by_the_limit_that_it_was_given),
-        cmocka_unit_test(who_gives_up_ends_both_without_a_path),
-        cmocka_unit_test(what_does_not_rank_or_is_not_asked_for_is_not_tried),
-        cmocka_unit_test(a_connector_tries_no_pair_that_does_not_rank),
+        cmocka_unit_test(the_acceptor_names_the_pair_of_the_next_path),
+        cmocka_unit_test(the_acceptor_chooses_again_after_a_failed_attempt),
+        cmocka_unit_test(an_attempt_that_hangs_ends_at_its_own_limit),
+        cmocka_unit_test(an_acceptor_that_gives_up_ends_both_sides_without_a_path),
+        cmocka_unit_test(a_pair_without_a_rank_or_a_request_is_not_tried),
+        cmocka_unit_test(a_connector_tries_no_pair_without_a_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -558,7 +558,7 @@ static void frames_of_an_earlier_attempt_are_ignored_everywhere(void **state)
     }
 }
 
-static void frames_of_an_attempt_to_come_are_an_error_everywhere(void **state)
+static void frames_of_a_later_attempt_are_an_error_everywhere(void **state)
 {
     (void)state;
     static struct lone lone;
@@ -629,7 +629,7 @@ static void a_payload_that_ends_too_early_is_an_error_everywhere(void **state)
     }
 }
 
-static void a_try_of_another_pair_than_ranked_is_an_error(void **state)
+static void an_attempt_at_another_pair_than_the_ranked_one_is_an_error(void **state)
 {
     (void)state;
     static struct lone lone;
@@ -671,10 +671,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_event_in_every_state_does_what_the_table_says),
         cmocka_unit_test(frames_of_an_earlier_attempt_are_ignored_everywhere),
-        cmocka_unit_test(frames_of_an_attempt_to_come_are_an_error_everywhere),
+        cmocka_unit_test(frames_of_a_later_attempt_are_an_error_everywhere),
         cmocka_unit_test(a_frame_cut_short_or_too_long_is_an_error_everywhere),
         cmocka_unit_test(a_payload_that_ends_too_early_is_an_error_everywhere),
-        cmocka_unit_test(a_try_of_another_pair_than_ranked_is_an_error),
+        cmocka_unit_test(an_attempt_at_another_pair_than_the_ranked_one_is_an_error),
         cmocka_unit_test(every_state_that_waits_for_the_peer_has_a_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

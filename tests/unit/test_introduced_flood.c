@@ -70,7 +70,7 @@ static void check_cost(size_t before, size_t held, size_t count, uint64_t longes
     }
 }
 
-static void good_ones_connect_beside_thousands_that_repeat_an_offer(void **state)
+static void good_peers_connect_beside_thousands_that_repeat_an_offer(void **state)
 {
     size_t count = room_for_introduced();
     int *fds = calloc(count, sizeof(*fds));
@@ -135,7 +135,7 @@ static int introduce_secured(struct rdmux_fabric *fabric, const char *address,
     return fd;
 }
 
-static void one_identity_does_not_keep_out_another_of_its_address(void **state)
+static void one_identity_does_not_keep_out_another_at_the_same_address(void **state)
 {
     size_t count = room_for_introduced();
     char file[FILE_NAME_MAX];
@@ -182,8 +182,8 @@ static void one_identity_does_not_keep_out_another_of_its_address(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_ones_connect_beside_thousands_that_repeat_an_offer),
-        cmocka_unit_test(one_identity_does_not_keep_out_another_of_its_address),
+        cmocka_unit_test(good_peers_connect_beside_thousands_that_repeat_an_offer),
+        cmocka_unit_test(one_identity_does_not_keep_out_another_at_the_same_address),
     };
     return cmocka_run_group_tests_name("introduced_flood", tests, make_auth_folder,
                                        remove_auth_folder);

@@ -27,7 +27,7 @@ static void open_sides_over_ipv6(struct pair *pair, const char *paths)
     assert_int_equal(strncmp(pair->address, "[::1]:", 6), 0);
 }
 
-static void data_goes_over_as_many_sockets_as_asked_for(void **state)
+static void data_uses_as_many_sockets_as_requested(void **state)
 {
     (void)state;
     static const uint32_t sockets[] = { 1, 3 };
@@ -55,7 +55,7 @@ static void data_goes_over_as_many_sockets_as_asked_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(data_goes_over_as_many_sockets_as_asked_for),
+        cmocka_unit_test(data_uses_as_many_sockets_as_requested),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,7 +35,7 @@ static const struct iwarp_connection connection = {
     },
 };
 
-static void connection_data_decodes_to_what_was_encoded(void **state)
+static void connection_data_decodes_to_the_encoded_values(void **state)
 {
     (void)state;
     uint8_t bytes[IWARP_CONNECTION_MAX + 4];
@@ -97,7 +97,7 @@ static const struct iwarp_private private_data = {
     .secret = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 },
 };
 
-static void private_data_decodes_to_what_was_encoded_padded_or_not(void **state)
+static void private_data_decodes_to_the_encoded_values_padded_or_not(void **state)
 {
     (void)state;
     uint8_t bytes[56] = { 0 }; /* as some devices pad it */
@@ -128,7 +128,7 @@ static void a_strangers_private_data_is_refused(void **state)
     assert_int_equal(out.link, 99);
 }
 
-static void secrets_are_the_same_only_if_every_bit_is(void **state)
+static void secrets_are_equal_only_if_every_bit_is(void **state)
 {
     (void)state;
     uint8_t other[RDMUX_SECRET_SIZE];
@@ -144,12 +144,12 @@ static void secrets_are_the_same_only_if_every_bit_is(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(connection_data_decodes_to_what_was_encoded),
+        cmocka_unit_test(connection_data_decodes_to_the_encoded_values),
         cmocka_unit_test(connection_data_cut_short_at_any_byte_is_refused),
         cmocka_unit_test(connection_data_of_another_kind_or_version_is_refused),
-        cmocka_unit_test(private_data_decodes_to_what_was_encoded_padded_or_not),
+        cmocka_unit_test(private_data_decodes_to_the_encoded_values_padded_or_not),
         cmocka_unit_test(a_strangers_private_data_is_refused),
-        cmocka_unit_test(secrets_are_the_same_only_if_every_bit_is),
+        cmocka_unit_test(secrets_are_equal_only_if_every_bit_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

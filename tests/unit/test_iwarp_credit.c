@@ -26,7 +26,7 @@ static bool talk(struct iwarp_credit *from, struct iwarp_credit *to, struct iwar
     return true;
 }
 
-static void nothing_may_be_sent_before_the_peer_has_told(void **state)
+static void nothing_may_be_sent_before_the_first_grant(void **state)
 {
     (void)state;
     struct iwarp_credit sender = { 0 };
@@ -42,7 +42,7 @@ static void nothing_may_be_sent_before_the_peer_has_told(void **state)
     assert_false(iwarp_credit_spend(&sender));
 }
 
-static void a_header_tells_as_well_and_an_older_number_takes_nothing_back(void **state)
+static void a_header_carries_credits_and_an_older_number_takes_none_back(void **state)
 {
     (void)state;
     struct iwarp_credit sender = { 0 };
@@ -57,7 +57,7 @@ static void a_header_tells_as_well_and_an_older_number_takes_nothing_back(void *
     assert_int_equal(iwarp_credit_left(&sender), 7);
 }
 
-static void a_peer_that_grants_more_than_there_can_be_is_refused(void **state)
+static void an_impossible_grant_of_a_peer_is_refused(void **state)
 {
     (void)state;
     struct iwarp_credit sender = { 0 };
@@ -66,7 +66,7 @@ static void a_peer_that_grants_more_than_there_can_be_is_refused(void **state)
     assert_int_equal(iwarp_credit_left(&sender), RDMUX_CREDITS_MAX);
 }
 
-static void counts_pass_the_end_of_32_bits(void **state)
+static void counts_may_wrap_at_32_bits(void **state)
 {
     (void)state;
     struct iwarp_credit sender = { 0 };
@@ -83,7 +83,7 @@ static void counts_pass_the_end_of_32_bits(void **state)
     assert_int_equal(iwarp_credit_left(&sender), 0);
 }
 
-static void no_more_messages_are_under_way_than_there_are_receives_for(void **state)
+static void messages_in_flight_never_exceed_the_receives_for_them(void **state)
 {
     (void)state;
     struct iwarp_credit talker = { 0 };
@@ -104,7 +104,7 @@ static void no_more_messages_are_under_way_than_there_are_receives_for(void **st
     assert_int_equal(message.kind, IWARP_SIDE_CREDITS);
 }
 
-static void an_acknowledgment_goes_by_itself_when_half_of_the_room_is_used(void **state)
+static void an_acknowledgment_is_sent_by_itself_when_half_the_room_is_used(void **state)
 {
     (void)state;
     struct iwarp_credit one = { 0 };
@@ -140,7 +140,7 @@ static void a_peer_that_sends_or_acknowledges_too_much_is_refused(void **state)
     assert_int_equal(rdmux_iwarp_credit_hear(&credit, &one, &news), RDMUX_PROTOCOL);
 }
 
-static void what_is_asked_and_recalled_is_told_once(void **state)
+static void requests_and_recalls_of_credits_are_sent_once(void **state)
 {
     (void)state;
     struct iwarp_credit sender = { 0 };
@@ -166,7 +166,7 @@ static void what_is_asked_and_recalled_is_told_once(void **state)
     assert_int_equal(news.returned, 3);
 }
 
-static void a_question_that_crossed_a_credit_is_none(void **state)
+static void a_request_that_crossed_a_credit_does_not_count(void **state)
 {
     (void)state;
     struct iwarp_credit sender = { 0 };
@@ -182,7 +182,7 @@ static void a_question_that_crossed_a_credit_is_none(void **state)
 }
 
 /* After a return the numbers on the wire go on from where they were. */
-static void credits_that_were_given_back_can_be_granted_again(void **state)
+static void returned_credits_can_be_granted_again(void **state)
 {
     (void)state;
     struct iwarp_credit sender = { 0 };
@@ -284,7 +284,7 @@ static void post_one(struct end *end)
 
 /* Both ends send and post receives at random times, and the two streams are slow at random. Each
  * message finds a receive, the side channel's receives suffice, and there is no deadlock. */
-static void no_message_meets_no_receive_and_nothing_stands_still(void **state)
+static void every_message_meets_a_receive_and_traffic_never_stalls(void **state)
 {
     (void)state;
     uint64_t random = 1;
@@ -319,17 +319,17 @@ static void no_message_meets_no_receive_and_nothing_stands_still(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_may_be_sent_before_the_peer_has_told),
-        cmocka_unit_test(a_header_tells_as_well_and_an_older_number_takes_nothing_back),
-        cmocka_unit_test(a_peer_that_grants_more_than_there_can_be_is_refused),
-        cmocka_unit_test(counts_pass_the_end_of_32_bits),
-        cmocka_unit_test(no_more_messages_are_under_way_than_there_are_receives_for),
-        cmocka_unit_test(an_acknowledgment_goes_by_itself_when_half_of_the_room_is_used),
+        cmocka_unit_test(nothing_may_be_sent_before_the_first_grant),
+        cmocka_unit_test(a_header_carries_credits_and_an_older_number_takes_none_back),
+        cmocka_unit_test(an_impossible_grant_of_a_peer_is_refused),
+        cmocka_unit_test(counts_may_wrap_at_32_bits),
+        cmocka_unit_test(messages_in_flight_never_exceed_the_receives_for_them),
+        cmocka_unit_test(an_acknowledgment_is_sent_by_itself_when_half_the_room_is_used),
         cmocka_unit_test(a_peer_that_sends_or_acknowledges_too_much_is_refused),
-        cmocka_unit_test(what_is_asked_and_recalled_is_told_once),
-        cmocka_unit_test(a_question_that_crossed_a_credit_is_none),
-        cmocka_unit_test(credits_that_were_given_back_can_be_granted_again),
-        cmocka_unit_test(no_message_meets_no_receive_and_nothing_stands_still),
+        cmocka_unit_test(requests_and_recalls_of_credits_are_sent_once),
+        cmocka_unit_test(a_request_that_crossed_a_credit_does_not_count),
+        cmocka_unit_test(returned_credits_can_be_granted_again),
+        cmocka_unit_test(every_message_meets_a_receive_and_traffic_never_stalls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,7 +28,7 @@ static void the_connector_dials_connects_and_ends(void **state)
     assert_int_equal(step(&link, IWARP_EVENT_DISCONNECTED), IWARP_ACTION_NONE);
 }
 
-static void the_acceptor_takes_one_and_rejects_the_next(void **state)
+static void the_acceptor_takes_one_connection_and_rejects_the_next(void **state)
 {
     (void)state;
     struct iwarp_link link = { .stage = IWARP_STAGE_NEW };
@@ -42,7 +42,7 @@ static void the_acceptor_takes_one_and_rejects_the_next(void **state)
     assert_int_equal(link.stage, IWARP_STAGE_UP);
 }
 
-static void an_address_that_does_not_answer_is_tried_again_and_given_up_at_last(void **state)
+static void an_address_that_does_not_answer_is_tried_again_and_finally_given_up(void **state)
 {
     (void)state;
     struct iwarp_link link = { .stage = IWARP_STAGE_NEW };
@@ -55,7 +55,7 @@ static void an_address_that_does_not_answer_is_tried_again_and_given_up_at_last(
     assert_int_equal(link.stage, IWARP_STAGE_OVER);
 }
 
-static void a_port_that_is_taken_begins_anew_with_another_a_bounded_number_of_times(void **state)
+static void an_attempt_with_an_occupied_port_begins_anew_a_bounded_number_of_times(void **state)
 {
     (void)state;
     struct iwarp_link link = { .stage = IWARP_STAGE_NEW };
@@ -117,7 +117,7 @@ static void every_event_in_every_stage_is_harmless(void **state)
     }
 }
 
-static void whatever_ends_an_attempt_ends_it_in_every_stage_of_it(void **state)
+static void a_fatal_event_ends_an_attempt_in_every_stage(void **state)
 {
     (void)state;
     static const enum iwarp_event ends[] = { IWARP_EVENT_CALL_FAILED, IWARP_EVENT_DEVICE_REMOVED };
@@ -142,7 +142,7 @@ static void whatever_ends_an_attempt_ends_it_in_every_stage_of_it(void **state)
     assert_int_equal(step(&routing, IWARP_EVENT_ROUTE_FAILED), IWARP_ACTION_FAIL);
 }
 
-static void every_stage_and_event_has_words(void **state)
+static void every_stage_and_event_has_a_text(void **state)
 {
     (void)state;
     for (int stage = IWARP_STAGE_NEW; stage < IWARP_STAGES; stage++) {
@@ -157,12 +157,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_connector_dials_connects_and_ends),
-        cmocka_unit_test(the_acceptor_takes_one_and_rejects_the_next),
-        cmocka_unit_test(an_address_that_does_not_answer_is_tried_again_and_given_up_at_last),
-        cmocka_unit_test(a_port_that_is_taken_begins_anew_with_another_a_bounded_number_of_times),
+        cmocka_unit_test(the_acceptor_takes_one_connection_and_rejects_the_next),
+        cmocka_unit_test(an_address_that_does_not_answer_is_tried_again_and_finally_given_up),
+        cmocka_unit_test(an_attempt_with_an_occupied_port_begins_anew_a_bounded_number_of_times),
         cmocka_unit_test(every_event_in_every_stage_is_harmless),
-        cmocka_unit_test(whatever_ends_an_attempt_ends_it_in_every_stage_of_it),
-        cmocka_unit_test(every_stage_and_event_has_words),
+        cmocka_unit_test(a_fatal_event_ends_an_attempt_in_every_stage),
+        cmocka_unit_test(every_stage_and_event_has_a_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

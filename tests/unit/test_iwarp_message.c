@@ -37,7 +37,7 @@ static void check_header(const struct iwarp_header *out, const struct iwarp_head
     assert_int_equal(out->granted, expected->granted);
 }
 
-static void a_header_decodes_to_what_was_encoded(void **state)
+static void a_header_decodes_to_the_encoded_values(void **state)
 {
     (void)state;
     uint8_t bytes[IWARP_HEADER_SIZE];
@@ -77,7 +77,7 @@ static void a_message_cut_short_at_any_byte_is_refused(void **state)
     assert_int_equal(out.imm, 99);
 }
 
-static void a_senseless_header_is_refused(void **state)
+static void an_impossible_header_is_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -136,7 +136,7 @@ static const struct iwarp_side credits = {
     .known = 0x71727374,
 };
 
-static void a_side_message_decodes_to_what_was_encoded(void **state)
+static void a_side_message_decodes_to_the_encoded_values(void **state)
 {
     (void)state;
     uint8_t bytes[IWARP_SIDE_SIZE];
@@ -160,7 +160,7 @@ static void a_side_message_decodes_to_what_was_encoded(void **state)
     }
 }
 
-static void a_side_message_cut_short_or_senseless_is_refused(void **state)
+static void a_side_message_cut_short_or_impossible_is_refused(void **state)
 {
     (void)state;
     uint8_t bytes[IWARP_SIDE_SIZE + 1] = { 0 };
@@ -190,13 +190,13 @@ static void a_side_message_cut_short_or_senseless_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_header_decodes_to_what_was_encoded),
+        cmocka_unit_test(a_header_decodes_to_the_encoded_values),
         cmocka_unit_test(a_header_has_the_layout_of_its_description),
         cmocka_unit_test(a_message_cut_short_at_any_byte_is_refused),
-        cmocka_unit_test(a_senseless_header_is_refused),
+        cmocka_unit_test(an_impossible_header_is_refused),
         cmocka_unit_test(a_notice_of_more_bytes_than_a_peer_may_have_written_is_refused),
-        cmocka_unit_test(a_side_message_decodes_to_what_was_encoded),
-        cmocka_unit_test(a_side_message_cut_short_or_senseless_is_refused),
+        cmocka_unit_test(a_side_message_decodes_to_the_encoded_values),
+        cmocka_unit_test(a_side_message_cut_short_or_impossible_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

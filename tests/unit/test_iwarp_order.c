@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-static void a_write_says_nothing_of_the_read_before_it(void **state)
+static void the_completion_of_a_write_does_not_confirm_the_read_before_it(void **state)
 {
     (void)state;
     struct iwarp_order order = { 0, 0 };
@@ -21,7 +21,7 @@ static void a_write_says_nothing_of_the_read_before_it(void **state)
     assert_false(iwarp_order_is_done(&order, 3, false));
 }
 
-static void a_read_says_of_all_before_it_that_they_are_done_and_of_none_behind(void **state)
+static void the_completion_of_a_read_confirms_all_earlier_requests_and_no_later_one(void **state)
 {
     (void)state;
     struct iwarp_order order = { 0, 0 };
@@ -34,7 +34,7 @@ static void a_read_says_of_all_before_it_that_they_are_done_and_of_none_behind(v
     assert_false(iwarp_order_is_done(&order, 4, false));
 }
 
-static void a_completion_that_comes_late_takes_nothing_back(void **state)
+static void a_late_completion_takes_no_confirmation_back(void **state)
 {
     (void)state;
     struct iwarp_order order = { 0, 0 };
@@ -46,7 +46,7 @@ static void a_completion_that_comes_late_takes_nothing_back(void **state)
 }
 
 /* Each kind alone for longer than half of the numbers that slots have. */
-static void nothing_seems_done_however_long_the_other_kind_has_been_alone(void **state)
+static void no_request_seems_done_after_a_long_run_of_the_other_kind(void **state)
 {
     (void)state;
     const uint32_t stride = UINT32_C(1) << 28;
@@ -63,7 +63,7 @@ static void nothing_seems_done_however_long_the_other_kind_has_been_alone(void *
     }
 }
 
-static void a_short_read_over_the_end_of_a_page_is_two_that_meet_there(void **state)
+static void a_short_read_across_a_page_boundary_is_split_at_the_boundary(void **state)
 {
     (void)state;
     static const struct {
@@ -92,11 +92,11 @@ static void a_short_read_over_the_end_of_a_page_is_two_that_meet_there(void **st
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_write_says_nothing_of_the_read_before_it),
-        cmocka_unit_test(a_read_says_of_all_before_it_that_they_are_done_and_of_none_behind),
-        cmocka_unit_test(a_completion_that_comes_late_takes_nothing_back),
-        cmocka_unit_test(nothing_seems_done_however_long_the_other_kind_has_been_alone),
-        cmocka_unit_test(a_short_read_over_the_end_of_a_page_is_two_that_meet_there),
+        cmocka_unit_test(the_completion_of_a_write_does_not_confirm_the_read_before_it),
+        cmocka_unit_test(the_completion_of_a_read_confirms_all_earlier_requests_and_no_later_one),
+        cmocka_unit_test(a_late_completion_takes_no_confirmation_back),
+        cmocka_unit_test(no_request_seems_done_after_a_long_run_of_the_other_kind),
+        cmocka_unit_test(a_short_read_across_a_page_boundary_is_split_at_the_boundary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -144,7 +144,7 @@ static void leave(struct client *client)
     free(client->memory);
 }
 
-static void a_connector_that_stalls_at_any_stage_delays_nobody(void **state)
+static void a_connector_that_stalls_at_any_stage_delays_no_other(void **state)
 {
     (void)state;
     struct scene *scene = set_scene(NULL);
@@ -231,7 +231,7 @@ static bool becomes_readable(int fd)
     return poll(&look, 1, PATIENT_MS) > 0;
 }
 
-static void connections_are_shown_once_oldest_first_with_what_they_said(void **state)
+static void connections_are_shown_once_and_oldest_first_with_their_private_data(void **state)
 {
     (void)state;
     struct pair pair;
@@ -272,7 +272,7 @@ static void connections_are_shown_once_oldest_first_with_what_they_said(void **s
     close_pair(&pair);
 }
 
-static void the_one_that_is_named_is_accepted(void **state)
+static void accept_takes_the_connection_it_names(void **state)
 {
     (void)state;
     struct pair pair;
@@ -384,7 +384,7 @@ static void a_rejected_connector_learns_the_reason(void **state)
     close_pair(&pair);
 }
 
-static void one_that_left_before_it_was_accepted_is_gone(void **state)
+static void a_connection_that_left_before_accept_is_gone(void **state)
 {
     (void)state;
     struct pair pair;
@@ -407,7 +407,7 @@ static void one_that_left_before_it_was_accepted_is_gone(void **state)
     close_pair(&pair);
 }
 
-static void bad_options_are_refused_and_those_of_an_older_program_work(void **state)
+static void wrong_options_are_refused_and_those_of_an_older_program_work(void **state)
 {
     (void)state;
     struct rdmux_fabric *fabric = open_fabric(NULL, 0, NULL);
@@ -440,16 +440,16 @@ static void bad_options_are_refused_and_those_of_an_older_program_work(void **st
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_connector_that_stalls_at_any_stage_delays_nobody),
+        cmocka_unit_test(a_connector_that_stalls_at_any_stage_delays_no_other),
         cmocka_unit_test(a_stalled_connector_is_given_up_after_the_path_timeout),
         cmocka_unit_test(connections_that_fail_during_one_accept_leave_nothing_behind),
-        cmocka_unit_test(connections_are_shown_once_oldest_first_with_what_they_said),
-        cmocka_unit_test(the_one_that_is_named_is_accepted),
+        cmocka_unit_test(connections_are_shown_once_and_oldest_first_with_their_private_data),
+        cmocka_unit_test(accept_takes_the_connection_it_names),
         cmocka_unit_test(the_descriptor_is_readable_until_a_proved_connection_is_returned),
         cmocka_unit_test(a_proved_connection_whose_peer_left_is_returned_with_its_end),
         cmocka_unit_test(a_rejected_connector_learns_the_reason),
-        cmocka_unit_test(one_that_left_before_it_was_accepted_is_gone),
-        cmocka_unit_test(bad_options_are_refused_and_those_of_an_older_program_work),
+        cmocka_unit_test(a_connection_that_left_before_accept_is_gone),
+        cmocka_unit_test(wrong_options_are_refused_and_those_of_an_older_program_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@
 
 /* ------------------------------------------------------------------------------------ bad input */
 
-static void what_is_no_rdmux_is_dropped_with_one_line_and_good_connections_come_through(void **state)
+static void bytes_of_another_protocol_cost_one_log_line_and_good_connections_succeed(void **state)
 {
     (void)state;
     struct scene *scene = set_scene(NULL);
@@ -79,7 +79,7 @@ static void what_is_no_rdmux_is_dropped_with_one_line_and_good_connections_come_
     clear_scene(scene);
 }
 
-static void one_that_leaves_in_the_middle_costs_a_line_and_one_that_said_nothing_none(void **state)
+static void a_connection_that_leaves_is_logged_only_if_it_has_sent_bytes(void **state)
 {
     (void)state;
     struct scene *scene = set_scene(NULL);
@@ -108,7 +108,7 @@ static void one_that_leaves_in_the_middle_costs_a_line_and_one_that_said_nothing
     clear_scene(scene);
 }
 
-static void one_that_speaks_no_known_version_is_told_so_and_dropped(void **state)
+static void a_connection_of_an_unknown_version_gets_an_answer_and_is_dropped(void **state)
 {
     (void)state;
     struct scene *scene = set_scene(NULL);
@@ -151,7 +151,7 @@ static void one_that_speaks_no_known_version_is_told_so_and_dropped(void **state
 
 /* -------------------------------------------------------------------------------------- silence */
 
-static void who_does_not_introduce_himself_in_time_is_dropped(void **state)
+static void a_connection_without_an_introduction_in_time_is_dropped(void **state)
 {
     (void)state;
     enum { LIMIT_MS = 300 };
@@ -188,7 +188,7 @@ static void who_does_not_introduce_himself_in_time_is_dropped(void **state)
     clear_scene(scene);
 }
 
-static void a_thousand_silent_connections_cost_little_and_delay_nobody(void **state)
+static void a_thousand_silent_connections_cost_little_and_delay_no_other(void **state)
 {
     (void)state;
     enum { SILENT = 1000, LIMIT_MS = 4000, EACH_MAX = 2048, LINES = 64 };
@@ -227,7 +227,7 @@ static void a_thousand_silent_connections_cost_little_and_delay_nobody(void **st
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-static void beyond_max_pending_the_oldest_silent_one_goes(void **state)
+static void the_oldest_silent_connection_is_evicted_beyond_max_pending(void **state)
 {
     (void)state;
     enum { PENDING = 8, EXTRA = 5 };
@@ -294,7 +294,7 @@ static void check_went(struct scene *scene, struct waiting *went)
     close(went->fd);
 }
 
-static void beyond_max_pending_one_goes_of_the_address_that_has_the_most(void **state)
+static void the_address_with_the_most_connections_loses_one_beyond_max_pending(void **state)
 {
     (void)state;
     enum { MANY = 3, LATE = 2 };
@@ -321,7 +321,7 @@ static void beyond_max_pending_one_goes_of_the_address_that_has_the_most(void **
     clear_scene(scene);
 }
 
-static void where_nobody_has_more_than_another_those_who_wait_stay(void **state)
+static void a_newcomer_evicts_no_connection_when_all_addresses_have_equally_many(void **state)
 {
     (void)state;
     static const char *const from[] = { "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5" };
@@ -344,7 +344,7 @@ static void where_nobody_has_more_than_another_those_who_wait_stay(void **state)
     clear_scene(scene);
 }
 
-static void of_one_address_no_more_wait_than_may(void **state)
+static void the_waiting_connections_of_an_address_are_bounded(void **state)
 {
     (void)state;
     enum { LIMIT = 3, COUNT = 5 };
@@ -369,7 +369,7 @@ static void of_one_address_no_more_wait_than_may(void **state)
     clear_scene(scene);
 }
 
-static void who_is_not_accepted_in_the_programs_time_is_dropped(void **state)
+static void a_connection_that_is_not_accepted_in_time_is_dropped(void **state)
 {
     (void)state;
     enum { LIMIT_MS = 300 };
@@ -432,7 +432,7 @@ static void let_timers_run(struct scene *scene)
 
 /* By a clock that the test sets: a program that accepts once an hour loses only connections of a
  * crowd. */
-static void of_a_crowd_alone_who_waits_ten_seconds_is_dropped(void **state)
+static void only_connections_of_a_crowd_are_dropped_after_ten_seconds(void **state)
 {
     (void)state;
     enum { LIMIT = 4, CROWD = 4 };
@@ -568,7 +568,7 @@ static void close_all(const int *fds, size_t count)
     }
 }
 
-static void one_address_has_no_more_than_half_of_the_set_ups(void **state)
+static void one_address_has_at_most_half_of_the_set_ups(void **state)
 {
     (void)state;
     enum { SETUPS = 6, COUNT = 20 };
@@ -658,7 +658,7 @@ static size_t open_descriptors(void)
 }
 
 /* The listener has not yet read their bytes when other connections wait as well. */
-static void who_has_spoken_is_heard_before_another_takes_his_place(void **state)
+static void a_connection_with_unread_bytes_is_read_before_another_evicts_it(void **state)
 {
     (void)state;
     for (int by_address = 0; by_address < 2; by_address++) {
@@ -792,7 +792,7 @@ static void check_greeted(struct rdmux_fabric *fabric, struct rdmux_cq *cq, cons
     CHECK_OK(rdmux_ep_close(ep));
 }
 
-static void when_descriptors_run_out_the_oldest_silent_connection_goes(void **state)
+static void the_oldest_silent_connection_is_evicted_when_descriptors_run_out(void **state)
 {
     (void)state;
     enum { SPARE = 24, SILENT = 60 };
@@ -826,7 +826,7 @@ static void when_descriptors_run_out_the_oldest_silent_connection_goes(void **st
     CHECK_OK(rdmux_fabric_close(fabric));
 }
 
-static void when_descriptors_run_out_and_nobody_is_silent_the_oldest_goes(void **state)
+static void the_oldest_connection_is_evicted_when_descriptors_run_out_and_none_is_silent(void **state)
 {
     (void)state;
     enum { SPARE = 12, TALKING = 40 };
@@ -880,7 +880,7 @@ static void when_descriptors_run_out_and_nobody_is_silent_the_oldest_goes(void *
     CHECK_OK(rdmux_fabric_close(fabric));
 }
 
-static void without_any_descriptor_a_listener_waits_and_then_serves_again(void **state)
+static void a_listener_without_descriptors_waits_and_then_serves_again(void **state)
 {
     (void)state;
     enum { COUNT = 4, STARVED_MS = 500 };
@@ -915,26 +915,26 @@ static void without_any_descriptor_a_listener_waits_and_then_serves_again(void *
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(
-            what_is_no_rdmux_is_dropped_with_one_line_and_good_connections_come_through),
-        cmocka_unit_test(one_that_leaves_in_the_middle_costs_a_line_and_one_that_said_nothing_none),
-        cmocka_unit_test(one_that_speaks_no_known_version_is_told_so_and_dropped),
-        cmocka_unit_test(who_does_not_introduce_himself_in_time_is_dropped),
-        cmocka_unit_test(a_thousand_silent_connections_cost_little_and_delay_nobody),
-        cmocka_unit_test(beyond_max_pending_the_oldest_silent_one_goes),
-        cmocka_unit_test(beyond_max_pending_one_goes_of_the_address_that_has_the_most),
-        cmocka_unit_test(where_nobody_has_more_than_another_those_who_wait_stay),
-        cmocka_unit_test(of_one_address_no_more_wait_than_may),
-        cmocka_unit_test(who_is_not_accepted_in_the_programs_time_is_dropped),
-        cmocka_unit_test(of_a_crowd_alone_who_waits_ten_seconds_is_dropped),
+        cmocka_unit_test(bytes_of_another_protocol_cost_one_log_line_and_good_connections_succeed),
+        cmocka_unit_test(a_connection_that_leaves_is_logged_only_if_it_has_sent_bytes),
+        cmocka_unit_test(a_connection_of_an_unknown_version_gets_an_answer_and_is_dropped),
+        cmocka_unit_test(a_connection_without_an_introduction_in_time_is_dropped),
+        cmocka_unit_test(a_thousand_silent_connections_cost_little_and_delay_no_other),
+        cmocka_unit_test(the_oldest_silent_connection_is_evicted_beyond_max_pending),
+        cmocka_unit_test(the_address_with_the_most_connections_loses_one_beyond_max_pending),
+        cmocka_unit_test(a_newcomer_evicts_no_connection_when_all_addresses_have_equally_many),
+        cmocka_unit_test(the_waiting_connections_of_an_address_are_bounded),
+        cmocka_unit_test(a_connection_that_is_not_accepted_in_time_is_dropped),
+        cmocka_unit_test(only_connections_of_a_crowd_are_dropped_after_ten_seconds),
         cmocka_unit_test(strangers_do_not_fill_the_log),
-        cmocka_unit_test(one_address_has_no_more_than_half_of_the_set_ups),
+        cmocka_unit_test(one_address_has_at_most_half_of_the_set_ups),
         cmocka_unit_test(a_set_up_whose_peer_is_silent_makes_room_for_another_address),
         cmocka_unit_test(silent_peers_do_not_use_up_the_room_of_a_cq),
-        cmocka_unit_test(who_has_spoken_is_heard_before_another_takes_his_place),
-        cmocka_unit_test(when_descriptors_run_out_the_oldest_silent_connection_goes),
-        cmocka_unit_test(when_descriptors_run_out_and_nobody_is_silent_the_oldest_goes),
-        cmocka_unit_test(without_any_descriptor_a_listener_waits_and_then_serves_again),
+        cmocka_unit_test(a_connection_with_unread_bytes_is_read_before_another_evicts_it),
+        cmocka_unit_test(the_oldest_silent_connection_is_evicted_when_descriptors_run_out),
+        cmocka_unit_test(
+            the_oldest_connection_is_evicted_when_descriptors_run_out_and_none_is_silent),
+        cmocka_unit_test(a_listener_without_descriptors_waits_and_then_serves_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

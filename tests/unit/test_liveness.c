@@ -232,7 +232,7 @@ static void a_stopped_peer_is_noticed_within_the_liveness_time(void **state)
     }
 }
 
-static void a_peer_that_stops_while_messages_flow_is_noticed_too(void **state)
+static void a_peer_that_stops_while_messages_flow_is_noticed(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -291,7 +291,7 @@ static void a_peer_that_stops_while_messages_flow_is_noticed_too(void **state)
     }
 }
 
-static void with_liveness_never_a_stopped_peer_is_waited_for(void **state)
+static void a_stopped_peer_is_waited_for_when_liveness_is_never(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -458,7 +458,7 @@ static void endpoints_between_the_same_processes_share_heartbeats(void **state)
 
 /* ----------------------------------------------------------------------------------------- dead */
 
-static void a_killed_peer_is_noticed_at_once_and_what_it_sent_comes_first(void **state)
+static void a_killed_peer_is_noticed_at_once_after_its_last_messages(void **state)
 {
     (void)state;
     enum { AT_ONCE_MS = 1000, REQUESTS = 2 * DEPTH };
@@ -501,7 +501,7 @@ static void a_killed_peer_is_noticed_at_once_and_what_it_sent_comes_first(void *
     }
 }
 
-static void a_killed_peer_is_noticed_at_once_by_who_sleeps_on_the_descriptor(void **state)
+static void a_killed_peer_wakes_a_program_that_sleeps_on_the_descriptor(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -559,14 +559,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stopped_peer_is_noticed_within_the_liveness_time),
-        cmocka_unit_test(a_peer_that_stops_while_messages_flow_is_noticed_too),
-        cmocka_unit_test(with_liveness_never_a_stopped_peer_is_waited_for),
+        cmocka_unit_test(a_peer_that_stops_while_messages_flow_is_noticed),
+        cmocka_unit_test(a_stopped_peer_is_waited_for_when_liveness_is_never),
         cmocka_unit_test(the_smaller_liveness_of_both_sides_counts),
         cmocka_unit_test(processes_that_compute_keep_each_other_alive),
         cmocka_unit_test(time_in_which_this_side_did_not_run_does_not_count),
         cmocka_unit_test(endpoints_between_the_same_processes_share_heartbeats),
-        cmocka_unit_test(a_killed_peer_is_noticed_at_once_and_what_it_sent_comes_first),
-        cmocka_unit_test(a_killed_peer_is_noticed_at_once_by_who_sleeps_on_the_descriptor),
+        cmocka_unit_test(a_killed_peer_is_noticed_at_once_after_its_last_messages),
+        cmocka_unit_test(a_killed_peer_wakes_a_program_that_sleeps_on_the_descriptor),
         cmocka_unit_test(only_the_endpoint_of_the_killed_peer_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -151,7 +151,7 @@ static int begin_polling(struct scene *scene)
     return look_after(0);
 }
 
-static void a_polling_application_costs_one_look_in_ten_milliseconds(void **state)
+static void a_polling_application_costs_one_check_in_ten_milliseconds(void **state)
 {
     struct scene *scene = *state;
     int sleep_ms = begin_polling(scene);
@@ -164,7 +164,7 @@ static void a_polling_application_costs_one_look_in_ten_milliseconds(void **stat
     assert_int_equal(scene->cq->claim.slices, 0);
 }
 
-static void a_look_that_finds_no_call_takes_the_cq_and_wakes_no_more(void **state)
+static void a_check_that_finds_no_call_takes_the_cq_and_schedules_no_other(void **state)
 {
     struct scene *scene = *state;
     int sleep_ms = begin_polling(scene);
@@ -179,7 +179,7 @@ static void a_look_that_finds_no_call_takes_the_cq_and_wakes_no_more(void **stat
     assert_int_equal(sleep_ms, -1);
 }
 
-static void one_who_called_in_the_last_look_only_is_not_asked_again(void **state)
+static void an_application_that_called_only_before_the_last_check_is_not_asked_to_yield(void **state)
 {
     struct scene *scene = *state;
     int sleep_ms = begin_polling(scene);
@@ -194,7 +194,7 @@ static void one_who_called_in_the_last_look_only_is_not_asked_again(void **state
     assert_int_equal(sleep_ms, -1);
 }
 
-static void an_application_that_comes_back_is_looked_at_again(void **state)
+static void an_application_that_comes_back_is_checked_again(void **state)
 {
     struct scene *scene = *state;
     int sleep_ms = begin_polling(scene);
@@ -220,7 +220,7 @@ static void note_mail(struct rdmux_cq *cq, struct rdmux_mail *mail)
 
 /* Mail wakes an application that sleeps on the armed descriptor, and that may do anything but call:
  * between the arm and the service thread's next check as well as later. */
-static void mail_of_an_armed_cq_is_taken_though_it_came_before_the_look(void **state)
+static void mail_of_an_armed_cq_is_taken_though_it_came_before_the_check(void **state)
 {
     struct scene *scene = *state;
     static struct rdmux_mail mail = { .deliver = note_mail };
@@ -246,11 +246,11 @@ int main(void)
 {
 #define STAGED(test) cmocka_unit_test_setup_teardown(test, open_stage, close_stage)
     const struct CMUnitTest tests[] = {
-        STAGED(a_polling_application_costs_one_look_in_ten_milliseconds),
-        STAGED(a_look_that_finds_no_call_takes_the_cq_and_wakes_no_more),
-        STAGED(one_who_called_in_the_last_look_only_is_not_asked_again),
-        STAGED(an_application_that_comes_back_is_looked_at_again),
-        STAGED(mail_of_an_armed_cq_is_taken_though_it_came_before_the_look),
+        STAGED(a_polling_application_costs_one_check_in_ten_milliseconds),
+        STAGED(a_check_that_finds_no_call_takes_the_cq_and_schedules_no_other),
+        STAGED(an_application_that_called_only_before_the_last_check_is_not_asked_to_yield),
+        STAGED(an_application_that_comes_back_is_checked_again),
+        STAGED(mail_of_an_armed_cq_is_taken_though_it_came_before_the_check),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,7 +71,7 @@ static void stop_engine(struct engine *engine)
 
 /* --------------------------------------------------------------------------------------- set-up */
 
-static void a_call_that_waits_does_the_work_of_its_own_fabric(void **state)
+static void a_waiting_call_does_the_work_of_its_own_fabric(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -252,7 +252,7 @@ static void a_program_that_sleeps_on_both_descriptors_is_woken_and_does_not_spin
     }
 }
 
-static void nothing_to_do_lets_the_fabrics_descriptor_sleep(void **state)
+static void the_descriptor_of_an_idle_fabric_is_not_readable(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -311,7 +311,7 @@ static void calls_every_100_ms_keep_an_endpoint_alive_and_silence_ends_it(void *
 }
 
 /* Time in which a program makes no call is none in which the peer could be heard. */
-static void who_makes_no_call_notices_nothing_until_it_does(void **state)
+static void a_program_without_calls_notices_the_end_at_its_next_call(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -337,7 +337,7 @@ static void who_makes_no_call_notices_nothing_until_it_does(void **state)
     }
 }
 
-static void a_region_is_revoked_although_nobody_helps(void **state)
+static void a_region_is_revoked_without_library_threads(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -420,14 +420,14 @@ static void the_programs_own_thread_may_be_the_service_thread(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_call_that_waits_does_the_work_of_its_own_fabric),
+        cmocka_unit_test(a_waiting_call_does_the_work_of_its_own_fabric),
         cmocka_unit_test(a_process_talks_to_its_own_listener_without_threads),
         cmocka_unit_test(a_name_is_resolved_within_the_call),
         cmocka_unit_test(a_program_that_sleeps_on_both_descriptors_is_woken_and_does_not_spin),
-        cmocka_unit_test(nothing_to_do_lets_the_fabrics_descriptor_sleep),
+        cmocka_unit_test(the_descriptor_of_an_idle_fabric_is_not_readable),
         cmocka_unit_test(calls_every_100_ms_keep_an_endpoint_alive_and_silence_ends_it),
-        cmocka_unit_test(who_makes_no_call_notices_nothing_until_it_does),
-        cmocka_unit_test(a_region_is_revoked_although_nobody_helps),
+        cmocka_unit_test(a_program_without_calls_notices_the_end_at_its_next_call),
+        cmocka_unit_test(a_region_is_revoked_without_library_threads),
         cmocka_unit_test(the_programs_own_thread_may_be_the_service_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

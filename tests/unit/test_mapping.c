@@ -95,7 +95,7 @@ static void judge_everything(void)
     assert_int_equal(munmap(pages, PAGES * page), 0);
 }
 
-static void a_span_is_judged_by_questions_to_the_kernel(void **state)
+static void a_span_is_checked_by_system_calls(void **state)
 {
     (void)state;
     questions = 0;
@@ -103,7 +103,7 @@ static void a_span_is_judged_by_questions_to_the_kernel(void **state)
     assert_true(questions >= 19);
 }
 
-static void a_kernel_without_them_gives_the_same_answers_by_its_file(void **state)
+static void a_kernel_without_those_system_calls_gives_the_same_answers_by_proc(void **state)
 {
     (void)state;
     is_old = true;
@@ -111,7 +111,7 @@ static void a_kernel_without_them_gives_the_same_answers_by_its_file(void **stat
     is_old = false;
 }
 
-static void where_proc_does_not_tell_nothing_is_refused(void **state)
+static void nothing_is_refused_when_proc_cannot_be_read(void **state)
 {
     (void)state;
     struct rlimit before;
@@ -124,7 +124,7 @@ static void where_proc_does_not_tell_nothing_is_refused(void **state)
     CHECK_OK(status);
 }
 
-static void a_region_needs_memory_that_its_access_can_use(void **state)
+static void a_region_needs_memory_that_permits_its_access(void **state)
 {
     (void)state;
     static const uint32_t writing[] = { RDMUX_ACCESS_LOCAL_WRITE, RDMUX_ACCESS_REMOTE_WRITE,
@@ -198,7 +198,7 @@ static void check_lost_buffer(const char *path, uint32_t access, bool reads,
     assert_int_equal(munmap(there, SIZE), 0);
 }
 
-static void a_buffer_that_is_gone_makes_its_request_invalid(void **state)
+static void an_unmapped_buffer_makes_its_request_invalid(void **state)
 {
     (void)state;
     const uint32_t access = RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_READ;
@@ -208,7 +208,7 @@ static void a_buffer_that_is_gone_makes_its_request_invalid(void **state)
 }
 
 /* Over shm it is the peer that copies the bytes of a long message, out of this process. */
-static void a_message_whose_bytes_are_gone_is_invalid(void **state)
+static void a_message_with_unmapped_bytes_is_invalid(void **state)
 {
     (void)state;
     enum { SIZE = 1 << 20, GONE = 65536 };
@@ -236,7 +236,7 @@ static void a_message_whose_bytes_are_gone_is_invalid(void **state)
     }
 }
 
-static void a_receive_whose_bytes_are_gone_is_invalid_where_it_was_posted(void **state)
+static void an_unmapped_receive_is_invalid_on_the_side_that_posted_it(void **state)
 {
     (void)state;
     enum { SIZE = 1 << 20 };
@@ -260,13 +260,13 @@ static void a_receive_whose_bytes_are_gone_is_invalid_where_it_was_posted(void *
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_span_is_judged_by_questions_to_the_kernel),
-        cmocka_unit_test(a_kernel_without_them_gives_the_same_answers_by_its_file),
-        cmocka_unit_test(where_proc_does_not_tell_nothing_is_refused),
-        cmocka_unit_test(a_region_needs_memory_that_its_access_can_use),
-        cmocka_unit_test(a_buffer_that_is_gone_makes_its_request_invalid),
-        cmocka_unit_test(a_message_whose_bytes_are_gone_is_invalid),
-        cmocka_unit_test(a_receive_whose_bytes_are_gone_is_invalid_where_it_was_posted),
+        cmocka_unit_test(a_span_is_checked_by_system_calls),
+        cmocka_unit_test(a_kernel_without_those_system_calls_gives_the_same_answers_by_proc),
+        cmocka_unit_test(nothing_is_refused_when_proc_cannot_be_read),
+        cmocka_unit_test(a_region_needs_memory_that_permits_its_access),
+        cmocka_unit_test(an_unmapped_buffer_makes_its_request_invalid),
+        cmocka_unit_test(a_message_with_unmapped_bytes_is_invalid),
+        cmocka_unit_test(an_unmapped_receive_is_invalid_on_the_side_that_posted_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

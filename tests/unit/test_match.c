@@ -162,7 +162,7 @@ static const struct rdmux_match *only_match(const struct round *round)
 
 /* ---------------------------------------------------------------------------------------- cost */
 
-static void the_cheapest_path_comes_first_and_says_why(void **state)
+static void the_cheapest_path_comes_first_with_its_reason(void **state)
 {
     (void)state;
     struct round round = start();
@@ -228,7 +228,7 @@ static void low_latency_wins_small_messages_and_high_bandwidth_large_ones(void *
     finish(&round);
 }
 
-static void a_cost_beyond_all_numbers_stays_the_largest(void **state)
+static void a_cost_that_overflows_is_the_largest(void **state)
 {
     (void)state;
     static const struct {
@@ -256,7 +256,7 @@ static void a_cost_beyond_all_numbers_stays_the_largest(void **state)
     }
 }
 
-static void a_bandwidth_that_one_side_does_not_know_is_the_others(void **state)
+static void an_unknown_bandwidth_of_one_side_is_taken_from_the_other(void **state)
 {
     (void)state;
     struct round round = start();
@@ -324,7 +324,7 @@ static void a_software_device_on_either_side_never_beats_tcp(void **state)
     }
 }
 
-static void a_software_device_ranks_by_cost_where_a_side_insists(void **state)
+static void a_software_device_ranks_by_cost_when_a_side_insists_on_it(void **state)
 {
     (void)state;
     static const struct {
@@ -404,7 +404,7 @@ static void a_filter_of_either_side_keeps_a_path_out(void **state)
     }
 }
 
-static void filters_that_have_nothing_in_common_leave_no_path(void **state)
+static void filters_with_nothing_in_common_leave_no_path(void **state)
 {
     (void)state;
     struct round round = start();
@@ -423,7 +423,7 @@ static void filters_that_have_nothing_in_common_leave_no_path(void **state)
     finish(&round);
 }
 
-static void paths_that_cannot_reach_each_other_say_so(void **state)
+static void paths_that_cannot_reach_each_other_have_that_reason(void **state)
 {
     (void)state;
     struct round round = start();
@@ -443,7 +443,7 @@ static void paths_that_cannot_reach_each_other_say_so(void **state)
     finish(&round);
 }
 
-static void a_provider_that_gives_no_text_gets_one(void **state)
+static void a_reason_without_a_providers_text_gets_a_default_text(void **state)
 {
     (void)state;
     struct round round = start();
@@ -458,7 +458,7 @@ static void a_provider_that_gives_no_text_gets_one(void **state)
     finish(&round);
 }
 
-static void the_reach_of_a_path_is_asked_with_our_bytes_first(void **state)
+static void the_reach_check_gets_our_bytes_first(void **state)
 {
     (void)state;
     struct round round = start();
@@ -539,7 +539,7 @@ static void a_capability_both_sides_require_names_both(void **state)
     finish(&round);
 }
 
-static void messages_longer_than_the_path_takes_rule_it_out(void **state)
+static void a_path_is_ruled_out_by_messages_longer_than_its_limit(void **state)
 {
     (void)state;
     static const struct {
@@ -572,7 +572,7 @@ static void messages_longer_than_the_path_takes_rule_it_out(void **state)
     }
 }
 
-static void a_demand_for_encryption_rules_clear_paths_out(void **state)
+static void a_demand_for_encryption_rules_out_unencrypted_paths(void **state)
 {
     (void)state;
     struct round round = start();
@@ -590,7 +590,7 @@ static void a_demand_for_encryption_rules_clear_paths_out(void **state)
 
 /* --------------------------------------------------------------------------- paths without pair */
 
-static void an_unusable_path_keeps_its_reason_and_says_whose_it_is(void **state)
+static void an_unusable_path_keeps_its_reason_and_names_its_side(void **state)
 {
     (void)state;
     struct round round = start();
@@ -614,7 +614,7 @@ static void an_unusable_path_keeps_its_reason_and_says_whose_it_is(void **state)
     finish(&round);
 }
 
-static void what_both_sides_lack_is_said_once(void **state)
+static void a_provider_that_both_sides_lack_is_one_candidate(void **state)
 {
     (void)state;
     struct round round = start();
@@ -633,7 +633,7 @@ static void what_both_sides_lack_is_said_once(void **state)
     finish(&round);
 }
 
-static void a_usable_path_without_partner_says_who_has_none(void **state)
+static void a_usable_path_without_a_counterpart_names_the_side_that_lacks_it(void **state)
 {
     (void)state;
     struct round round = start();
@@ -655,7 +655,7 @@ static void a_usable_path_without_partner_says_who_has_none(void **state)
     finish(&round);
 }
 
-static void an_unusable_path_is_never_eligible_whatever_its_owner_calls_it(void **state)
+static void an_unusable_path_is_never_eligible_whatever_its_reason(void **state)
 {
     (void)state;
     static const enum rdmux_reason reasons[] = { RDMUX_REASON_NONE, RDMUX_REASON_CHOSEN,
@@ -685,7 +685,7 @@ static void two_empty_offers_have_no_candidates(void **state)
 
 /* ---------------------------------------------------------------------------------------- order */
 
-static void ties_go_by_provider_then_by_device_names(void **state)
+static void ties_are_broken_by_provider_and_device_names(void **state)
 {
     (void)state;
     struct round round = start();
@@ -709,7 +709,7 @@ static void ties_go_by_provider_then_by_device_names(void **state)
     finish(&round);
 }
 
-static void too_many_pairs_leave_the_best(void **state)
+static void the_best_pairs_stay_when_there_are_too_many(void **state)
 {
     (void)state;
     struct round round = start();
@@ -772,7 +772,7 @@ static void fill_randomly(struct rdmux_offer *offer, uint32_t *seed, const char 
     offer->require_native = random_number(seed, 6) == 0 ? RDMUX_CAP_SRQ : 0;
 }
 
-static void the_order_does_not_depend_on_who_asks(void **state)
+static void both_sides_get_the_same_order(void **state)
 {
     (void)state;
     uint32_t seed = 1;
@@ -816,7 +816,7 @@ static bool may_be_untold(const struct rdmux_offer_path *path)
     return path->path.reason != RDMUX_REASON_USABLE && path->path.device[0] == '\0';
 }
 
-static void every_path_is_told_of(void **state)
+static void every_path_is_in_a_candidate(void **state)
 {
     (void)state;
     uint32_t seed = 7;
@@ -849,7 +849,7 @@ static void every_path_is_told_of(void **state)
     }
 }
 
-static void a_process_that_connects_to_itself_has_an_order_too(void **state)
+static void a_process_that_connects_to_itself_gets_an_order(void **state)
 {
     (void)state;
     struct round round = start();
@@ -872,35 +872,35 @@ static void a_process_that_connects_to_itself_has_an_order_too(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_cheapest_path_comes_first_and_says_why),
+        cmocka_unit_test(the_cheapest_path_comes_first_with_its_reason),
         cmocka_unit_test(the_slower_side_counts),
         cmocka_unit_test(low_latency_wins_small_messages_and_high_bandwidth_large_ones),
-        cmocka_unit_test(a_cost_beyond_all_numbers_stays_the_largest),
-        cmocka_unit_test(a_bandwidth_that_one_side_does_not_know_is_the_others),
+        cmocka_unit_test(a_cost_that_overflows_is_the_largest),
+        cmocka_unit_test(an_unknown_bandwidth_of_one_side_is_taken_from_the_other),
         cmocka_unit_test(the_last_resort_comes_last_even_if_it_is_cheaper),
         cmocka_unit_test(the_last_resort_may_be_known_to_one_side_only),
         cmocka_unit_test(a_software_device_on_either_side_never_beats_tcp),
-        cmocka_unit_test(a_software_device_ranks_by_cost_where_a_side_insists),
+        cmocka_unit_test(a_software_device_ranks_by_cost_when_a_side_insists_on_it),
         cmocka_unit_test(software_devices_among_themselves_rank_by_cost),
         cmocka_unit_test(a_filter_of_either_side_keeps_a_path_out),
-        cmocka_unit_test(filters_that_have_nothing_in_common_leave_no_path),
-        cmocka_unit_test(paths_that_cannot_reach_each_other_say_so),
-        cmocka_unit_test(a_provider_that_gives_no_text_gets_one),
-        cmocka_unit_test(the_reach_of_a_path_is_asked_with_our_bytes_first),
+        cmocka_unit_test(filters_with_nothing_in_common_leave_no_path),
+        cmocka_unit_test(paths_that_cannot_reach_each_other_have_that_reason),
+        cmocka_unit_test(a_reason_without_a_providers_text_gets_a_default_text),
+        cmocka_unit_test(the_reach_check_gets_our_bytes_first),
         cmocka_unit_test(a_required_capability_may_be_emulated_unless_it_must_be_native),
         cmocka_unit_test(a_capability_both_sides_require_names_both),
-        cmocka_unit_test(messages_longer_than_the_path_takes_rule_it_out),
-        cmocka_unit_test(a_demand_for_encryption_rules_clear_paths_out),
-        cmocka_unit_test(an_unusable_path_keeps_its_reason_and_says_whose_it_is),
-        cmocka_unit_test(what_both_sides_lack_is_said_once),
-        cmocka_unit_test(a_usable_path_without_partner_says_who_has_none),
-        cmocka_unit_test(an_unusable_path_is_never_eligible_whatever_its_owner_calls_it),
+        cmocka_unit_test(a_path_is_ruled_out_by_messages_longer_than_its_limit),
+        cmocka_unit_test(a_demand_for_encryption_rules_out_unencrypted_paths),
+        cmocka_unit_test(an_unusable_path_keeps_its_reason_and_names_its_side),
+        cmocka_unit_test(a_provider_that_both_sides_lack_is_one_candidate),
+        cmocka_unit_test(a_usable_path_without_a_counterpart_names_the_side_that_lacks_it),
+        cmocka_unit_test(an_unusable_path_is_never_eligible_whatever_its_reason),
         cmocka_unit_test(two_empty_offers_have_no_candidates),
-        cmocka_unit_test(ties_go_by_provider_then_by_device_names),
-        cmocka_unit_test(too_many_pairs_leave_the_best),
-        cmocka_unit_test(the_order_does_not_depend_on_who_asks),
-        cmocka_unit_test(every_path_is_told_of),
-        cmocka_unit_test(a_process_that_connects_to_itself_has_an_order_too),
+        cmocka_unit_test(ties_are_broken_by_provider_and_device_names),
+        cmocka_unit_test(the_best_pairs_stay_when_there_are_too_many),
+        cmocka_unit_test(both_sides_get_the_same_order),
+        cmocka_unit_test(every_path_is_in_a_candidate),
+        cmocka_unit_test(a_process_that_connects_to_itself_gets_an_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,7 +120,7 @@ static void assert_sane(const struct rdmux_message *message)
     }
 }
 
-static void every_message_comes_back_as_it_was(void **state)
+static void every_message_decodes_to_the_encoded_values(void **state)
 {
     (void)state;
     for (size_t i = 0; i < KIND_COUNT; i++) {
@@ -217,7 +217,7 @@ static void a_longer_payload_is_refused(void **state)
     }
 }
 
-static void any_byte_may_be_anything_and_nothing_bad_comes_out(void **state)
+static void a_message_with_any_byte_changed_is_refused_or_decodes_within_bounds(void **state)
 {
     (void)state;
     for (size_t i = 0; i < KIND_COUNT; i++) {
@@ -242,7 +242,7 @@ static void any_byte_may_be_anything_and_nothing_bad_comes_out(void **state)
     }
 }
 
-static void a_status_that_is_not_known_is_a_failure(void **state)
+static void an_unknown_status_is_a_failure(void **state)
 {
     (void)state;
     static const enum rdmux_frame_type types[] = { RDMUX_FRAME_FAULT, RDMUX_FRAME_END,
@@ -278,7 +278,7 @@ static void an_epoch_of_zero_is_refused(void **state)
     }
 }
 
-static void a_fault_that_is_none_is_refused(void **state)
+static void a_fault_without_an_error_status_is_refused(void **state)
 {
     (void)state;
     static const uint32_t statuses[] = { RDMUX_OK, RDMUX_AGAIN, RDMUX_IN_PROGRESS };
@@ -319,7 +319,7 @@ static void back_has_one_of_two_answers(void **state)
 
 /* A peer that does not know the question skips it, and the side that asked does not wait for
  * ever. */
-static void silence_is_asked_of_and_answered_in_a_frame_that_may_be_skipped(void **state)
+static void a_silent_frame_asks_or_answers_and_may_be_skipped(void **state)
 {
     (void)state;
     static const struct {
@@ -345,7 +345,7 @@ static void silence_is_asked_of_and_answered_in_a_frame_that_may_be_skipped(void
     }
 }
 
-static void a_peers_text_is_fit_to_be_shown(void **state)
+static void a_decoded_text_is_safe_to_print(void **state)
 {
     (void)state;
     struct rdmux_message message = some_message(RDMUX_FRAME_END);
@@ -408,18 +408,18 @@ static void only_an_optional_frame_of_an_unknown_type_is_skipped(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_message_comes_back_as_it_was),
+        cmocka_unit_test(every_message_decodes_to_the_encoded_values),
         cmocka_unit_test(every_message_is_no_longer_than_its_fields),
         cmocka_unit_test(a_message_cut_anywhere_is_refused_and_leaves_the_output_alone),
         cmocka_unit_test(a_shorter_payload_is_refused_or_has_a_shorter_end),
         cmocka_unit_test(a_longer_payload_is_refused),
-        cmocka_unit_test(any_byte_may_be_anything_and_nothing_bad_comes_out),
-        cmocka_unit_test(a_status_that_is_not_known_is_a_failure),
+        cmocka_unit_test(a_message_with_any_byte_changed_is_refused_or_decodes_within_bounds),
+        cmocka_unit_test(an_unknown_status_is_a_failure),
         cmocka_unit_test(an_epoch_of_zero_is_refused),
-        cmocka_unit_test(a_fault_that_is_none_is_refused),
+        cmocka_unit_test(a_fault_without_an_error_status_is_refused),
         cmocka_unit_test(back_has_one_of_two_answers),
-        cmocka_unit_test(silence_is_asked_of_and_answered_in_a_frame_that_may_be_skipped),
-        cmocka_unit_test(a_peers_text_is_fit_to_be_shown),
+        cmocka_unit_test(a_silent_frame_asks_or_answers_and_may_be_skipped),
+        cmocka_unit_test(a_decoded_text_is_safe_to_print),
         cmocka_unit_test(a_frame_of_another_type_is_no_message),
         cmocka_unit_test(only_an_optional_frame_of_an_unknown_type_is_skipped),
     };

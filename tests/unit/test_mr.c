@@ -180,7 +180,7 @@ static uint64_t milliseconds(void)
 
 /* ---------------------------------------------------------------------------------- creation */
 
-static void bad_wishes_are_refused_and_nothing_is_made(void **state)
+static void wrong_arguments_are_refused_and_create_nothing(void **state)
 {
     (void)state;
     static _Alignas(8) unsigned char bytes[64];
@@ -229,7 +229,7 @@ static void bad_wishes_are_refused_and_nothing_is_made(void **state)
     assert_int_equal(fake_fabric_destroy(fake), 0);
 }
 
-static void a_null_where_none_is_allowed_is_refused(void **state)
+static void a_null_argument_is_refused(void **state)
 {
     (void)state;
     struct fake_fabric *fake = make_fabric();
@@ -286,7 +286,7 @@ static void a_region_is_registered_with_every_domain(void **state)
     assert_int_equal(fake_fabric_destroy(fake), 0);
 }
 
-static void a_domain_that_refuses_undoes_the_others(void **state)
+static void a_refused_registration_undoes_the_others(void **state)
 {
     (void)state;
     struct fake_fabric *fake = make_fabric();
@@ -379,7 +379,7 @@ static void a_domain_opened_later_gets_all_regions_or_none(void **state)
 
 /* ----------------------------------------------------------------------------- our own memory */
 
-static void memory_of_ours_is_zeroed_and_sealed(void **state)
+static void allocated_memory_is_zeroed_and_sealed(void **state)
 {
     (void)state;
     static const struct {
@@ -445,7 +445,7 @@ static void memory_that_may_not_be_mapped_has_no_descriptor(void **state)
     assert_int_equal(fake_fabric_destroy(fake), 0);
 }
 
-static void pages_that_are_not_to_be_had_are_a_wish(void **state)
+static void page_size_and_numa_node_are_only_hints(void **state)
 {
     (void)state;
     static const uint64_t sizes[] = { 1, 4096, UINT64_C(2) << 20, UINT64_C(1) << 30,
@@ -538,7 +538,7 @@ static void a_token_is_the_same_until_revoke_and_then_another(void **state)
     clear_scene(scene);
 }
 
-static void a_token_has_the_bytes_that_are_written_down(void **state)
+static void a_token_has_the_documented_layout(void **state)
 {
     (void)state;
     struct scene *scene = set_scene();
@@ -595,7 +595,7 @@ static int fail_random(void *user, void *out, size_t size)
     return -1;
 }
 
-static void without_random_bytes_there_is_no_token(void **state)
+static void no_token_is_made_without_random_bytes(void **state)
 {
     (void)state;
     struct scene *scene = set_scene();
@@ -610,7 +610,7 @@ static void without_random_bytes_there_is_no_token(void **state)
     clear_scene(scene);
 }
 
-static void a_revocation_without_random_bytes_makes_its_key_later(void **state)
+static void a_revocation_without_random_bytes_leaves_the_new_key_to_the_next_export(void **state)
 {
     (void)state;
     struct scene *scene = set_scene();
@@ -642,7 +642,7 @@ static void an_import_over_an_unknown_domain_is_unsupported(void **state)
     clear_scene(scene);
 }
 
-static void an_import_without_memory_notes_nobody(void **state)
+static void an_import_without_memory_records_no_importer(void **state)
 {
     (void)state;
     struct scene *scene = set_scene();
@@ -675,7 +675,7 @@ static void *answer_mails(void *user)
     return NULL;
 }
 
-static void every_importer_is_told_once_and_waited_for(void **state)
+static void a_revocation_tells_every_importer_once_and_waits_for_it(void **state)
 {
     (void)state;
     struct scene *scene = set_scene();
@@ -702,7 +702,7 @@ static void every_importer_is_told_once_and_waited_for(void **state)
     clear_scene(scene);
 }
 
-static void who_does_not_answer_is_waited_for_100_ms(void **state)
+static void a_revocation_waits_100_ms_for_an_importer_that_does_not_answer(void **state)
 {
     (void)state;
     struct scene *scene = set_scene();
@@ -786,7 +786,7 @@ static void an_endpoint_that_ends_counts_as_answered_and_a_wrong_answer_does_not
     clear_scene(scene);
 }
 
-static void an_endpoint_that_ended_before_is_not_told(void **state)
+static void a_revocation_skips_an_endpoint_that_has_ended(void **state)
 {
     (void)state;
     struct scene *scene = set_scene();
@@ -802,7 +802,7 @@ static void an_endpoint_that_ended_before_is_not_told(void **state)
 }
 
 /* A peer may import and close all day long, of a region that lives for as long as the program. */
-static void who_has_closed_all_its_imports_is_forgotten_unless_reads_may_linger(void **state)
+static void an_importer_that_closed_all_its_imports_is_removed_unless_reads_may_linger(void **state)
 {
     (void)state;
     struct scene *scene = set_scene();
@@ -827,7 +827,7 @@ static void who_has_closed_all_its_imports_is_forgotten_unless_reads_may_linger(
     clear_scene(scene);
 }
 
-static void without_service_thread_the_caller_does_its_work(void **state)
+static void a_revoke_without_a_service_thread_does_that_work_itself(void **state)
 {
     (void)state;
     struct scene *scene = set_scene();
@@ -866,7 +866,7 @@ static void *finish_import(void *user)
     return NULL;
 }
 
-static void an_import_under_way_is_waited_for(void **state)
+static void a_revocation_waits_for_an_import_under_way(void **state)
 {
     (void)state;
     struct scene *scene = set_scene();
@@ -891,7 +891,7 @@ static void an_import_under_way_is_waited_for(void **state)
     free(scene);
 }
 
-static void a_key_that_a_device_does_not_take_back_is_told(void **state)
+static void a_key_that_a_device_does_not_invalidate_is_reported(void **state)
 {
     (void)state;
     struct scene *scene = set_scene();
@@ -910,7 +910,7 @@ static void *revoke_too(void *user)
     return NULL;
 }
 
-static void two_revocations_at_once_both_hold(void **state)
+static void two_concurrent_revocations_both_take_effect(void **state)
 {
     (void)state;
     struct scene *scene = set_scene();
@@ -926,7 +926,7 @@ static void two_revocations_at_once_both_hold(void **state)
     clear_scene(scene);
 }
 
-static void a_region_of_the_process_before_fork_is_dead(void **state)
+static void a_region_created_before_fork_is_invalid_in_the_child(void **state)
 {
     (void)state;
     struct scene *scene = set_scene();
@@ -948,33 +948,33 @@ static void a_region_of_the_process_before_fork_is_dead(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_wishes_are_refused_and_nothing_is_made),
-        cmocka_unit_test(a_null_where_none_is_allowed_is_refused),
+        cmocka_unit_test(wrong_arguments_are_refused_and_create_nothing),
+        cmocka_unit_test(a_null_argument_is_refused),
         cmocka_unit_test(a_region_is_registered_with_every_domain),
-        cmocka_unit_test(a_domain_that_refuses_undoes_the_others),
+        cmocka_unit_test(a_refused_registration_undoes_the_others),
         cmocka_unit_test(creation_fails_cleanly_at_each_allocation),
         cmocka_unit_test(a_domain_opened_later_gets_all_regions_or_none),
-        cmocka_unit_test(memory_of_ours_is_zeroed_and_sealed),
+        cmocka_unit_test(allocated_memory_is_zeroed_and_sealed),
         cmocka_unit_test(memory_that_may_not_be_mapped_has_no_descriptor),
-        cmocka_unit_test(pages_that_are_not_to_be_had_are_a_wish),
+        cmocka_unit_test(page_size_and_numa_node_are_only_hints),
         cmocka_unit_test(a_token_is_the_same_until_revoke_and_then_another),
-        cmocka_unit_test(a_token_has_the_bytes_that_are_written_down),
+        cmocka_unit_test(a_token_has_the_documented_layout),
         cmocka_unit_test(a_region_without_remote_rights_has_no_token),
         cmocka_unit_test(a_token_with_any_bit_changed_is_denied),
-        cmocka_unit_test(without_random_bytes_there_is_no_token),
-        cmocka_unit_test(a_revocation_without_random_bytes_makes_its_key_later),
+        cmocka_unit_test(no_token_is_made_without_random_bytes),
+        cmocka_unit_test(a_revocation_without_random_bytes_leaves_the_new_key_to_the_next_export),
         cmocka_unit_test(an_import_over_an_unknown_domain_is_unsupported),
-        cmocka_unit_test(an_import_without_memory_notes_nobody),
-        cmocka_unit_test(every_importer_is_told_once_and_waited_for),
-        cmocka_unit_test(who_does_not_answer_is_waited_for_100_ms),
+        cmocka_unit_test(an_import_without_memory_records_no_importer),
+        cmocka_unit_test(a_revocation_tells_every_importer_once_and_waits_for_it),
+        cmocka_unit_test(a_revocation_waits_100_ms_for_an_importer_that_does_not_answer),
         cmocka_unit_test(an_endpoint_that_ends_counts_as_answered_and_a_wrong_answer_does_not),
-        cmocka_unit_test(an_endpoint_that_ended_before_is_not_told),
-        cmocka_unit_test(who_has_closed_all_its_imports_is_forgotten_unless_reads_may_linger),
-        cmocka_unit_test(without_service_thread_the_caller_does_its_work),
-        cmocka_unit_test(an_import_under_way_is_waited_for),
-        cmocka_unit_test(a_key_that_a_device_does_not_take_back_is_told),
-        cmocka_unit_test(two_revocations_at_once_both_hold),
-        cmocka_unit_test(a_region_of_the_process_before_fork_is_dead),
+        cmocka_unit_test(a_revocation_skips_an_endpoint_that_has_ended),
+        cmocka_unit_test(an_importer_that_closed_all_its_imports_is_removed_unless_reads_may_linger),
+        cmocka_unit_test(a_revoke_without_a_service_thread_does_that_work_itself),
+        cmocka_unit_test(a_revocation_waits_for_an_import_under_way),
+        cmocka_unit_test(a_key_that_a_device_does_not_invalidate_is_reported),
+        cmocka_unit_test(two_concurrent_revocations_both_take_effect),
+        cmocka_unit_test(a_region_created_before_fork_is_invalid_in_the_child),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,7 +125,7 @@ static size_t put(uint8_t *out, size_t used, unsigned type, const void *value, s
     return used + 4 + length;
 }
 
-static void an_offer_comes_back_as_it_was(void **state)
+static void an_offer_decodes_to_the_encoded_values(void **state)
 {
     (void)state;
     struct rdmux_offer *offers[] = { new_offer(), full_offer(0), full_offer(1),
@@ -145,7 +145,7 @@ static void an_offer_comes_back_as_it_was(void **state)
     }
 }
 
-static void what_is_zero_or_empty_takes_no_bytes(void **state)
+static void zero_and_empty_fields_take_no_bytes(void **state)
 {
     (void)state;
     struct rdmux_offer *offer = new_offer();
@@ -164,7 +164,7 @@ static void what_is_zero_or_empty_takes_no_bytes(void **state)
     free(offer);
 }
 
-static void an_offer_that_does_not_fit_is_refused_whatever_is_missing(void **state)
+static void an_offer_that_does_not_fit_its_buffer_is_refused(void **state)
 {
     (void)state;
     struct rdmux_offer *offer = full_offer(2);
@@ -206,7 +206,7 @@ static void an_offer_cut_anywhere_is_refused_or_lacks_its_end(void **state)
     free(offer);
 }
 
-static void any_byte_may_be_anything_and_nothing_bad_comes_out(void **state)
+static void an_offer_with_any_byte_changed_is_refused_or_decodes_within_bounds(void **state)
 {
     (void)state;
     struct rdmux_offer *offer = full_offer(2);
@@ -254,7 +254,7 @@ static void an_unknown_tlv_is_skipped_at_both_levels(void **state)
     free(back);
 }
 
-static void a_lie_about_sizes_is_refused(void **state)
+static void a_false_size_is_refused(void **state)
 {
     (void)state;
     static const uint8_t zeros[300];
@@ -288,7 +288,7 @@ static void a_lie_about_sizes_is_refused(void **state)
     free(back);
 }
 
-static void a_lie_about_sizes_in_a_path_is_refused(void **state)
+static void a_false_size_in_a_path_is_refused(void **state)
 {
     (void)state;
     char name[300];
@@ -373,7 +373,7 @@ static void one_path_too_many_is_refused(void **state)
     free(back);
 }
 
-static void a_peers_text_is_fit_to_be_shown(void **state)
+static void a_decoded_text_is_safe_to_print(void **state)
 {
     (void)state;
     uint8_t path[64];
@@ -396,18 +396,18 @@ static void a_peers_text_is_fit_to_be_shown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_offer_comes_back_as_it_was),
-        cmocka_unit_test(what_is_zero_or_empty_takes_no_bytes),
-        cmocka_unit_test(an_offer_that_does_not_fit_is_refused_whatever_is_missing),
+        cmocka_unit_test(an_offer_decodes_to_the_encoded_values),
+        cmocka_unit_test(zero_and_empty_fields_take_no_bytes),
+        cmocka_unit_test(an_offer_that_does_not_fit_its_buffer_is_refused),
         cmocka_unit_test(an_offer_cut_anywhere_is_refused_or_lacks_its_end),
-        cmocka_unit_test(any_byte_may_be_anything_and_nothing_bad_comes_out),
+        cmocka_unit_test(an_offer_with_any_byte_changed_is_refused_or_decodes_within_bounds),
         cmocka_unit_test(an_unknown_tlv_is_skipped_at_both_levels),
-        cmocka_unit_test(a_lie_about_sizes_is_refused),
-        cmocka_unit_test(a_lie_about_sizes_in_a_path_is_refused),
+        cmocka_unit_test(a_false_size_is_refused),
+        cmocka_unit_test(a_false_size_in_a_path_is_refused),
         cmocka_unit_test(a_provider_without_name_or_with_a_nul_in_it_is_refused),
         cmocka_unit_test(a_field_that_comes_twice_is_refused),
         cmocka_unit_test(one_path_too_many_is_refused),
-        cmocka_unit_test(a_peers_text_is_fit_to_be_shown),
+        cmocka_unit_test(a_decoded_text_is_safe_to_print),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

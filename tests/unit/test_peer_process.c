@@ -99,7 +99,7 @@ static void connect_from(const char *address, struct party *from, struct party *
     }
 }
 
-static void endpoints_to_one_process_share_what_is_told_and_heard(void **state)
+static void endpoints_to_one_process_share_heartbeats_and_liveness(void **state)
 {
     (void)state;
     struct party a;
@@ -192,7 +192,7 @@ static void connect_to(struct party *from, struct party *to, struct rdmux_listen
 
 /* Endpoints that have lost their channel wait for another one, for the liveness time. An endpoint
  * that sends heartbeats only for itself meanwhile must continue. */
-static void endpoints_without_a_channel_beat_for_nobody(void **state)
+static void endpoints_without_a_control_channel_send_no_heartbeats(void **state)
 {
     (void)state;
     struct party a;
@@ -239,7 +239,7 @@ static void endpoints_without_a_channel_beat_for_nobody(void **state)
 }
 
 /* A channel whose heartbeats other endpoints send may be cut without a message on it. */
-static void the_kernel_asks_for_a_channel_that_is_idle(void **state)
+static void the_kernel_probes_an_idle_control_channel(void **state)
 {
     (void)state;
     struct party a;
@@ -270,10 +270,10 @@ static void the_kernel_asks_for_a_channel_that_is_idle(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(endpoints_to_one_process_share_what_is_told_and_heard),
+        cmocka_unit_test(endpoints_to_one_process_share_heartbeats_and_liveness),
         cmocka_unit_test(a_stranger_with_the_id_of_a_peer_takes_no_heartbeats_from_it),
-        cmocka_unit_test(endpoints_without_a_channel_beat_for_nobody),
-        cmocka_unit_test(the_kernel_asks_for_a_channel_that_is_idle),
+        cmocka_unit_test(endpoints_without_a_control_channel_send_no_heartbeats),
+        cmocka_unit_test(the_kernel_probes_an_idle_control_channel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
  * limit is exceeded. The test takes each step itself, so it knows what is read when. */
 #include "tests/unit/listener_scene.h"
 
-static void one_whose_words_are_not_read_yet_is_not_silent(void **state)
+static void a_connection_with_unread_bytes_is_not_silent(void **state)
 {
     (void)state;
     struct pair pair;
@@ -38,7 +38,7 @@ static void one_whose_words_are_not_read_yet_is_not_silent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_whose_words_are_not_read_yet_is_not_silent),
+        cmocka_unit_test(a_connection_with_unread_bytes_is_not_silent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -156,7 +156,7 @@ static void check_file(const char *path, const char *word)
     assert_int_equal(fake_fabric_destroy(fake), 0);
 }
 
-static void what_nobody_else_may_write_to_is_loaded(void **state)
+static void a_plug_in_that_no_other_user_may_write_to_is_loaded(void **state)
 {
     (void)state;
     struct tree tree;
@@ -174,7 +174,7 @@ static void what_nobody_else_may_write_to_is_loaded(void **state)
     drop_tree(&tree);
 }
 
-static void what_others_may_write_to_is_refused(void **state)
+static void a_plug_in_that_others_may_write_to_is_refused(void **state)
 {
     (void)state;
     struct tree tree;
@@ -202,7 +202,7 @@ static void what_others_may_write_to_is_refused(void **state)
     drop_tree(&tree);
 }
 
-static void what_another_user_owns_is_refused(void **state)
+static void a_plug_in_that_another_user_owns_is_refused(void **state)
 {
     (void)state;
     struct tree tree;
@@ -231,7 +231,7 @@ static void what_another_user_owns_is_refused(void **state)
     drop_tree(&tree);
 }
 
-static void a_symbolic_link_is_followed_and_judged_with_what_it_leads_through(void **state)
+static void a_symbolic_link_is_followed_and_each_folder_on_its_way_is_checked(void **state)
 {
     (void)state;
     struct tree tree;
@@ -267,7 +267,7 @@ static void a_symbolic_link_is_followed_and_judged_with_what_it_leads_through(vo
     drop_tree(&tree);
 }
 
-static void what_is_no_file_is_refused(void **state)
+static void a_path_that_is_no_file_is_refused(void **state)
 {
     (void)state;
     struct tree tree;
@@ -312,7 +312,7 @@ static enum verdict judge_within(const char *root, const char *path)
 }
 
 /* In a user namespace without root all that is root's belongs to another number, the root folder too. */
-static void the_owner_of_the_root_folder_is_trusted_and_nobody_else(void **state)
+static void the_owner_of_the_root_folder_is_trusted_and_no_other_user(void **state)
 {
     (void)state;
     enum { OTHER = STRANGER - 1 };
@@ -385,7 +385,7 @@ static void set_trap(struct tree *tree, const char *program, mode_t mode, char n
     copy_file(program, copy, mode);
 }
 
-static void a_program_with_rdmux_in_itself_searches_no_folder_by_its_name(void **state)
+static void a_statically_linked_program_searches_no_folder_by_its_name(void **state)
 {
     (void)state;
     struct tree tree;
@@ -458,13 +458,13 @@ static void a_setuid_program_does_not_search_beside_the_library(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_nobody_else_may_write_to_is_loaded),
-        cmocka_unit_test(what_others_may_write_to_is_refused),
-        cmocka_unit_test(what_another_user_owns_is_refused),
-        cmocka_unit_test(a_symbolic_link_is_followed_and_judged_with_what_it_leads_through),
-        cmocka_unit_test(what_is_no_file_is_refused),
-        cmocka_unit_test(the_owner_of_the_root_folder_is_trusted_and_nobody_else),
-        cmocka_unit_test(a_program_with_rdmux_in_itself_searches_no_folder_by_its_name),
+        cmocka_unit_test(a_plug_in_that_no_other_user_may_write_to_is_loaded),
+        cmocka_unit_test(a_plug_in_that_others_may_write_to_is_refused),
+        cmocka_unit_test(a_plug_in_that_another_user_owns_is_refused),
+        cmocka_unit_test(a_symbolic_link_is_followed_and_each_folder_on_its_way_is_checked),
+        cmocka_unit_test(a_path_that_is_no_file_is_refused),
+        cmocka_unit_test(the_owner_of_the_root_folder_is_trusted_and_no_other_user),
+        cmocka_unit_test(a_statically_linked_program_searches_no_folder_by_its_name),
         cmocka_unit_test(a_setuid_program_loads_nothing_that_its_user_chooses),
         cmocka_unit_test(a_setuid_program_does_not_search_beside_the_library),
     };

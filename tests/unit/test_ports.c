@@ -73,7 +73,7 @@ static bool kernel_has_ranges(void)
     return has;
 }
 
-static void each_socket_that_is_dialled_may_have_any_port(void **state)
+static void each_dialled_socket_may_have_any_port(void **state)
 {
     (void)state;
     struct pair pair;
@@ -99,7 +99,7 @@ static void check_remedy(const char *text)
     }
 }
 
-static void no_free_port_is_told_with_its_remedy(void **state)
+static void a_lack_of_ports_is_reported_with_its_remedy(void **state)
 {
     (void)state;
     struct pair pair;
@@ -114,7 +114,7 @@ static void no_free_port_is_told_with_its_remedy(void **state)
     close_pair(&pair);
 }
 
-static void no_free_port_for_the_data_is_told_with_its_remedy(void **state)
+static void a_lack_of_ports_for_data_sockets_is_reported_with_its_remedy(void **state)
 {
     (void)state;
     struct pair pair;
@@ -181,7 +181,7 @@ static void every_socket_comes_from_attr_local(void **state)
     close_pair(&pair);
 }
 
-static void without_attr_local_the_routes_decide(void **state)
+static void the_routes_decide_without_attr_local(void **state)
 {
     (void)state;
     struct pair pair;
@@ -205,7 +205,7 @@ static void without_attr_local_the_routes_decide(void **state)
     close_pair(&pair);
 }
 
-static void an_address_that_went_away_meanwhile_is_told(void **state)
+static void an_address_that_disappears_during_set_up_is_reported(void **state)
 {
     (void)state;
     struct pair pair;
@@ -236,11 +236,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_socket_comes_from_attr_local),
-        cmocka_unit_test(without_attr_local_the_routes_decide),
-        cmocka_unit_test(an_address_that_went_away_meanwhile_is_told),
-        cmocka_unit_test(each_socket_that_is_dialled_may_have_any_port),
-        cmocka_unit_test(no_free_port_is_told_with_its_remedy),
-        cmocka_unit_test(no_free_port_for_the_data_is_told_with_its_remedy),
+        cmocka_unit_test(the_routes_decide_without_attr_local),
+        cmocka_unit_test(an_address_that_disappears_during_set_up_is_reported),
+        cmocka_unit_test(each_dialled_socket_may_have_any_port),
+        cmocka_unit_test(a_lack_of_ports_is_reported_with_its_remedy),
+        cmocka_unit_test(a_lack_of_ports_for_data_sockets_is_reported_with_its_remedy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

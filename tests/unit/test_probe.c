@@ -139,7 +139,7 @@ static void close_endpoints(struct pair *pair)
     pair->b = NULL;
 }
 
-static void constants_choose_what_they_praise(void **state)
+static void unmeasured_paths_are_chosen_by_their_constants(void **state)
 {
     (void)state;
     struct pair pair;
@@ -151,7 +151,7 @@ static void constants_choose_what_they_praise(void **state)
     close_pair(&pair);
 }
 
-static void measuring_chooses_what_is_quicker(void **state)
+static void measuring_chooses_the_faster_path(void **state)
 {
     (void)state;
     struct pair pair;
@@ -166,7 +166,7 @@ static void measuring_chooses_what_is_quicker(void **state)
 }
 
 /* As on a machine whose processors were busy with others. */
-static void an_interruption_is_not_taken_for_the_paths_latency(void **state)
+static void an_interruption_does_not_count_as_latency_of_the_path(void **state)
 {
     (void)state;
     enum { ROUNDS = 8 };
@@ -183,7 +183,7 @@ static void an_interruption_is_not_taken_for_the_paths_latency(void **state)
     }
 }
 
-static void both_explain_it(void **state)
+static void both_sides_explain_the_measured_choice(void **state)
 {
     (void)state;
     struct pair pair;
@@ -205,7 +205,7 @@ static void both_explain_it(void **state)
     close_pair(&pair);
 }
 
-static void figures_are_remembered_for_a_while(void **state)
+static void measured_figures_are_cached_for_a_time(void **state)
 {
     (void)state;
     struct pair pair;
@@ -223,7 +223,7 @@ static void figures_are_remembered_for_a_while(void **state)
     close_pair(&pair);
 }
 
-static void what_was_measured_does_not_bind_those_who_do_not_ask(void **state)
+static void cached_figures_do_not_affect_connections_without_measuring(void **state)
 {
     (void)state;
     struct pair pair;
@@ -240,12 +240,12 @@ static void what_was_measured_does_not_bind_those_who_do_not_ask(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(constants_choose_what_they_praise),
-        cmocka_unit_test(measuring_chooses_what_is_quicker),
-        cmocka_unit_test(an_interruption_is_not_taken_for_the_paths_latency),
-        cmocka_unit_test(both_explain_it),
-        cmocka_unit_test(figures_are_remembered_for_a_while),
-        cmocka_unit_test(what_was_measured_does_not_bind_those_who_do_not_ask),
+        cmocka_unit_test(unmeasured_paths_are_chosen_by_their_constants),
+        cmocka_unit_test(measuring_chooses_the_faster_path),
+        cmocka_unit_test(an_interruption_does_not_count_as_latency_of_the_path),
+        cmocka_unit_test(both_sides_explain_the_measured_choice),
+        cmocka_unit_test(measured_figures_are_cached_for_a_time),
+        cmocka_unit_test(cached_figures_do_not_affect_connections_without_measuring),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,7 +44,7 @@ static void a_pattern_matches_its_nonce_in_any_size(void **state)
     }
 }
 
-static void a_single_wrong_bit_is_seen_wherever_it_is(void **state)
+static void a_single_wrong_bit_is_detected_at_any_place(void **state)
 {
     (void)state;
     uint8_t pattern[1021];
@@ -80,7 +80,7 @@ static void nonces_that_differ_in_one_bit_have_unlike_patterns(void **state)
     }
 }
 
-static void buffers_left_alone_match_no_nonce(void **state)
+static void unwritten_buffers_match_no_nonce(void **state)
 {
     (void)state;
     uint8_t buffer[RDMUX_PROOF_SIZE];
@@ -95,9 +95,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_pattern_is_the_one_of_the_protocol),
         cmocka_unit_test(a_pattern_matches_its_nonce_in_any_size),
-        cmocka_unit_test(a_single_wrong_bit_is_seen_wherever_it_is),
+        cmocka_unit_test(a_single_wrong_bit_is_detected_at_any_place),
         cmocka_unit_test(nonces_that_differ_in_one_bit_have_unlike_patterns),
-        cmocka_unit_test(buffers_left_alone_match_no_nonce),
+        cmocka_unit_test(unwritten_buffers_match_no_nonce),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

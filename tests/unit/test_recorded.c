@@ -452,7 +452,7 @@ static void skip_on_big_endian(void)
     }
 }
 
-static void each_side_says_again_what_was_recorded(void **state)
+static void each_side_sends_the_recorded_bytes_again(void **state)
 {
     (void)state;
     skip_on_big_endian();
@@ -466,7 +466,7 @@ static void each_side_says_again_what_was_recorded(void **state)
     }
 }
 
-static void a_recorded_peer_comes_to_the_same_end_when_our_offer_has_changed(void **state)
+static void a_recorded_handshake_ends_the_same_when_our_offer_has_changed(void **state)
 {
     (void)state;
     skip_on_big_endian();
@@ -498,8 +498,8 @@ int main(void)
         return cmocka_run_group_tests(recorders, NULL, NULL);
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_side_says_again_what_was_recorded),
-        cmocka_unit_test(a_recorded_peer_comes_to_the_same_end_when_our_offer_has_changed),
+        cmocka_unit_test(each_side_sends_the_recorded_bytes_again),
+        cmocka_unit_test(a_recorded_handshake_ends_the_same_when_our_offer_has_changed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ static void the_tables_of_the_library_are_good(void **state)
     assert_int_equal(rdmux_provider_check(&rdmux_tcp_provider, &refusal), RDMUX_OK);
 }
 
-static void a_table_with_any_hole_is_refused(void **state)
+static void a_table_with_any_missing_operation_is_refused(void **state)
 {
     (void)state;
     size_t holes = 0;
@@ -87,7 +87,7 @@ static void no_target(const struct rdmux_provider_remote *remote, struct rdmux_f
     (void)out;
 }
 
-static void a_part_of_a_fast_path_is_refused(void **state)
+static void an_incomplete_fast_path_is_refused(void **state)
 {
     (void)state;
     struct rdmux_provider_ops ops = rdmux_tcp_provider;
@@ -153,7 +153,7 @@ static const struct rdmux_provider_entry *entry_of(struct fake_fabric *fake, con
     return NULL;
 }
 
-static void built_in_and_absent_providers_are_named(void **state)
+static void built_in_and_absent_providers_are_listed(void **state)
 {
     (void)state;
     static const char *const absent[] = { "ib", "roce", "iwarp" };
@@ -180,7 +180,8 @@ static void built_in_and_absent_providers_are_named(void **state)
 }
 
 /* A plug-in of another build may have brought the others: it is installed. */
-static void a_provider_that_the_plug_in_lacks_is_not_said_to_lack_the_plug_in(void **state)
+static void a_provider_missing_from_a_loaded_plug_in_is_not_reported_as_a_missing_plug_in(
+    void **state)
 {
     (void)state;
     static const struct rdmux_provider_ops ib = { .name = "ib" };
@@ -232,7 +233,7 @@ static void drop(const struct folder *folder, const char *name)
     assert_int_equal(unlink(path), 0);
 }
 
-static void files_that_cannot_be_loaded_become_lines(void **state)
+static void each_file_that_cannot_be_loaded_gets_a_line(void **state)
 {
     (void)state;
     struct fake_fabric *fake = fake_fabric_create();
@@ -283,7 +284,7 @@ static void files_that_cannot_be_loaded_become_lines(void **state)
     assert_int_equal(fake_fabric_destroy(fake), 0);
 }
 
-static void folders_are_left_alone_on_request_and_a_missing_one_is_no_failure(void **state)
+static void folders_are_skipped_on_request_and_a_missing_one_is_no_failure(void **state)
 {
     (void)state;
     struct fake_fabric *fake = fake_fabric_create();
@@ -309,7 +310,7 @@ static void folders_are_left_alone_on_request_and_a_missing_one_is_no_failure(vo
     assert_int_equal(fake_fabric_destroy(fake), 0);
 }
 
-static void one_file_by_two_names_is_one_line_and_too_many_are_cut(void **state)
+static void a_file_with_two_names_gets_one_line_and_the_list_is_bounded(void **state)
 {
     (void)state;
     struct fake_fabric *fake = fake_fabric_create();
@@ -429,16 +430,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_tables_of_the_library_are_good),
-        cmocka_unit_test(a_table_with_any_hole_is_refused),
+        cmocka_unit_test(a_table_with_any_missing_operation_is_refused),
         cmocka_unit_test(a_table_of_another_abi_or_size_is_refused),
-        cmocka_unit_test(a_part_of_a_fast_path_is_refused),
+        cmocka_unit_test(an_incomplete_fast_path_is_refused),
         cmocka_unit_test(a_bad_name_is_refused),
         cmocka_unit_test(an_object_smaller_than_its_base_is_refused),
-        cmocka_unit_test(built_in_and_absent_providers_are_named),
-        cmocka_unit_test(a_provider_that_the_plug_in_lacks_is_not_said_to_lack_the_plug_in),
-        cmocka_unit_test(files_that_cannot_be_loaded_become_lines),
-        cmocka_unit_test(folders_are_left_alone_on_request_and_a_missing_one_is_no_failure),
-        cmocka_unit_test(one_file_by_two_names_is_one_line_and_too_many_are_cut),
+        cmocka_unit_test(built_in_and_absent_providers_are_listed),
+        cmocka_unit_test(
+            a_provider_missing_from_a_loaded_plug_in_is_not_reported_as_a_missing_plug_in),
+        cmocka_unit_test(each_file_that_cannot_be_loaded_gets_a_line),
+        cmocka_unit_test(folders_are_skipped_on_request_and_a_missing_one_is_no_failure),
+        cmocka_unit_test(a_file_with_two_names_gets_one_line_and_the_list_is_bounded),
         cmocka_unit_test(every_provider_has_a_line_in_the_offer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,7 @@ static enum rdmux_status boundless_probe(struct rdmux_fabric *fabric, struct rdm
     return RDMUX_OK;
 }
 
-static void strings_without_an_end_are_cut_and_nothing_else_changes(void **state)
+static void unterminated_strings_are_cut_and_nothing_else_changes(void **state)
 {
     (void)state;
     struct rdmux_fabric *fabric = open_fabric(
@@ -52,7 +52,7 @@ static void strings_without_an_end_are_cut_and_nothing_else_changes(void **state
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(strings_without_an_end_are_cut_and_nothing_else_changes),
+        cmocka_unit_test(unterminated_strings_are_cut_and_nothing_else_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
 /* An import in progress when its endpoint ends. */
 #include "tests/unit/api_pair.h"
 
-static void an_import_without_an_answer_is_told_when_its_endpoint_ends(void **state)
+static void an_unanswered_import_completes_when_its_endpoint_ends(void **state)
 {
     (void)state;
     struct pair pair;
@@ -30,7 +30,7 @@ static void an_import_without_an_answer_is_told_when_its_endpoint_ends(void **st
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_import_without_an_answer_is_told_when_its_endpoint_ends),
+        cmocka_unit_test(an_unanswered_import_completes_when_its_endpoint_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,7 +59,7 @@ static void check_shown(struct rdmux_ep *ep)
     assert_int_equal(rdmux_provider_receives(ep->path), DEPTH);
 }
 
-static void receives_around_the_end_of_their_ring_meet_every_message(void **state)
+static void receives_that_wrap_around_their_ring_meet_every_message(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(paths); i++) {
@@ -132,7 +132,7 @@ static void expect_among_messages(struct pair *pair, uint32_t opcode)
     }
 }
 
-static void events_come_though_each_poll_is_filled_by_completions(void **state)
+static void events_are_returned_although_completions_fill_each_poll(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(paths); i++) {
@@ -171,8 +171,8 @@ static void events_come_though_each_poll_is_filled_by_completions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(receives_around_the_end_of_their_ring_meet_every_message),
-        cmocka_unit_test(events_come_though_each_poll_is_filled_by_completions),
+        cmocka_unit_test(receives_that_wrap_around_their_ring_meet_every_message),
+        cmocka_unit_test(events_are_returned_although_completions_fill_each_poll),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

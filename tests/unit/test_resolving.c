@@ -114,7 +114,7 @@ static void clear_scene(struct scene *scene)
 
 /* ----------------------------------------------------------------------------------------- time */
 
-static void explaining_a_name_that_is_not_resolved_ends_in_time(void **state)
+static void an_explain_of_an_unresolved_name_ends_in_time(void **state)
 {
     (void)state;
     struct scene scene;
@@ -132,7 +132,7 @@ static void explaining_a_name_that_is_not_resolved_ends_in_time(void **state)
     clear_scene(&scene);
 }
 
-static void one_that_was_not_resolved_in_time_does_no_harm_later(void **state)
+static void a_name_that_was_not_resolved_in_time_does_no_harm_later(void **state)
 {
     (void)state;
     struct scene scene;
@@ -154,7 +154,7 @@ static void one_that_was_not_resolved_in_time_does_no_harm_later(void **state)
     clear_scene(&scene);
 }
 
-static void connecting_to_a_name_that_is_not_resolved_ends_in_time(void **state)
+static void a_connect_to_an_unresolved_name_ends_in_time(void **state)
 {
     (void)state;
     struct scene scene;
@@ -172,7 +172,7 @@ static void connecting_to_a_name_that_is_not_resolved_ends_in_time(void **state)
 
 /* -------------------------------------------------------------------------------------- threads */
 
-static void the_worker_resolves_and_without_one_the_caller_does(void **state)
+static void the_worker_thread_resolves_names_and_the_caller_without_one(void **state)
 {
     (void)state;
     static const uint32_t flags[] = { 0, RDMUX_FABRIC_NO_WORKER_THREAD };
@@ -190,7 +190,7 @@ static void the_worker_resolves_and_without_one_the_caller_does(void **state)
     }
 }
 
-static void a_number_needs_nobody(void **state)
+static void a_numeric_address_needs_no_resolver(void **state)
 {
     (void)state;
     struct scene scene;
@@ -206,7 +206,7 @@ static void a_number_needs_nobody(void **state)
 
 /* ------------------------------------------------------------------------------------- failures */
 
-static void a_name_that_nobody_knows_is_named(void **state)
+static void an_unknown_name_is_reported_by_name(void **state)
 {
     (void)state;
     struct scene scene;
@@ -222,7 +222,7 @@ static void a_name_that_nobody_knows_is_named(void **state)
 }
 
 /* The worker thread found the error; its text reaches an endpoint that no call waits for. */
-static void an_endpoint_of_a_name_that_nobody_knows_says_so(void **state)
+static void an_endpoint_of_an_unknown_name_reports_it(void **state)
 {
     (void)state;
     struct scene scene;
@@ -250,7 +250,7 @@ static void wait_for_pieces(struct meter *meter, size_t expected)
     assert_int_equal(atomic_load(&meter->pieces), expected);
 }
 
-static void whatever_allocation_fails_nothing_is_left(void **state)
+static void a_failure_of_any_allocation_leaks_nothing(void **state)
 {
     (void)state;
     struct scene scene;
@@ -281,14 +281,14 @@ static void whatever_allocation_fails_nothing_is_left(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(explaining_a_name_that_is_not_resolved_ends_in_time),
-        cmocka_unit_test(one_that_was_not_resolved_in_time_does_no_harm_later),
-        cmocka_unit_test(connecting_to_a_name_that_is_not_resolved_ends_in_time),
-        cmocka_unit_test(the_worker_resolves_and_without_one_the_caller_does),
-        cmocka_unit_test(a_number_needs_nobody),
-        cmocka_unit_test(a_name_that_nobody_knows_is_named),
-        cmocka_unit_test(an_endpoint_of_a_name_that_nobody_knows_says_so),
-        cmocka_unit_test(whatever_allocation_fails_nothing_is_left),
+        cmocka_unit_test(an_explain_of_an_unresolved_name_ends_in_time),
+        cmocka_unit_test(a_name_that_was_not_resolved_in_time_does_no_harm_later),
+        cmocka_unit_test(a_connect_to_an_unresolved_name_ends_in_time),
+        cmocka_unit_test(the_worker_thread_resolves_names_and_the_caller_without_one),
+        cmocka_unit_test(a_numeric_address_needs_no_resolver),
+        cmocka_unit_test(an_unknown_name_is_reported_by_name),
+        cmocka_unit_test(an_endpoint_of_an_unknown_name_reports_it),
+        cmocka_unit_test(a_failure_of_any_allocation_leaks_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

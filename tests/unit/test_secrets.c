@@ -209,7 +209,7 @@ static size_t live_and_end(struct pair *pair, struct wanted *wanted)
     return count;
 }
 
-static void nothing_is_left_of_a_connections_secrets(void **state)
+static void the_secrets_of_a_closed_connection_are_wiped(void **state)
 {
     need_search();
     (void)state;
@@ -224,7 +224,7 @@ static void nothing_is_left_of_a_connections_secrets(void **state)
     }
 }
 
-static void nothing_is_left_where_peers_authenticate(void **state)
+static void the_secrets_of_authenticated_peers_are_wiped(void **state)
 {
     need_search();
     (void)state;
@@ -246,7 +246,7 @@ static void nothing_is_left_where_peers_authenticate(void **state)
 }
 
 /* Secrets beyond the OpenSSL session that it opened, while the connection lives. */
-static void core_dumps_of_a_live_connection_have_no_lasting_secret(void **state)
+static void a_core_dump_of_a_live_connection_has_no_lasting_secret(void **state)
 {
     need_search();
     (void)state;
@@ -291,7 +291,7 @@ static void core_dumps_of_a_live_connection_have_no_lasting_secret(void **state)
 }
 
 /* Also while its region lives on. */
-static void nothing_is_left_of_a_token_that_was_revoked(void **state)
+static void a_revoked_token_is_wiped(void **state)
 {
     need_search();
     (void)state;
@@ -315,7 +315,7 @@ static void nothing_is_left_of_a_token_that_was_revoked(void **state)
 /* ------------------------------------------------------------------------------------- the
  * pages */
 
-static void pieces_are_apart_zeroed_and_wiped(void **state)
+static void pieces_of_secret_memory_are_separate_zeroed_and_wiped(void **state)
 {
     (void)state;
     enum { COUNT = 100 }; /* some pages of them */
@@ -354,7 +354,7 @@ static void pieces_are_apart_zeroed_and_wiped(void **state)
     CHECK_OK(rdmux_fabric_close(fabric));
 }
 
-static void a_child_does_not_inherit_them(void **state)
+static void a_child_does_not_inherit_secrets(void **state)
 {
     (void)state;
     int status = 0;
@@ -378,12 +378,12 @@ static void a_child_does_not_inherit_them(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_left_of_a_connections_secrets),
-        cmocka_unit_test(nothing_is_left_where_peers_authenticate),
-        cmocka_unit_test(core_dumps_of_a_live_connection_have_no_lasting_secret),
-        cmocka_unit_test(nothing_is_left_of_a_token_that_was_revoked),
-        cmocka_unit_test(pieces_are_apart_zeroed_and_wiped),
-        cmocka_unit_test(a_child_does_not_inherit_them),
+        cmocka_unit_test(the_secrets_of_a_closed_connection_are_wiped),
+        cmocka_unit_test(the_secrets_of_authenticated_peers_are_wiped),
+        cmocka_unit_test(a_core_dump_of_a_live_connection_has_no_lasting_secret),
+        cmocka_unit_test(a_revoked_token_is_wiped),
+        cmocka_unit_test(pieces_of_secret_memory_are_separate_zeroed_and_wiped),
+        cmocka_unit_test(a_child_does_not_inherit_secrets),
     };
     return cmocka_run_group_tests(tests, make_auth_folder, remove_auth_folder);
 }

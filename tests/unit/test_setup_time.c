@@ -115,7 +115,7 @@ static bool is_on_trial(const struct scene *scene)
     return !rdmux_list_empty(accepting) && ep->setup != NULL && ep->setup->attempt.path != NULL;
 }
 
-static void a_connection_is_made_although_both_sides_were_suspended_meanwhile(void **state)
+static void a_connection_is_made_although_both_sides_were_suspended(void **state)
 {
     (void)state;
     unsigned on_trial = 0;
@@ -138,7 +138,7 @@ static void a_connection_is_made_although_both_sides_were_suspended_meanwhile(vo
     assert_in_range(on_trial, 2, STEPS_MAX); /* there were such moments */
 }
 
-static void a_connection_is_made_although_the_acceptor_was_suspended_meanwhile(void **state)
+static void a_connection_is_made_although_the_acceptor_was_suspended(void **state)
 {
     (void)state;
     enum { MOST_MS = 2 * ATTEMPT_MS };
@@ -163,7 +163,7 @@ static void a_connection_is_made_although_the_acceptor_was_suspended_meanwhile(v
 }
 
 /* The acceptor waits for the path, and as long again for a word of the connector. */
-static void an_acceptor_that_runs_gives_a_silent_connector_up(void **state)
+static void a_running_acceptor_gives_a_silent_connector_up(void **state)
 {
     (void)state;
     struct scene scene;
@@ -196,9 +196,9 @@ static void an_acceptor_that_runs_gives_a_silent_connector_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_connection_is_made_although_both_sides_were_suspended_meanwhile),
-        cmocka_unit_test(a_connection_is_made_although_the_acceptor_was_suspended_meanwhile),
-        cmocka_unit_test(an_acceptor_that_runs_gives_a_silent_connector_up),
+        cmocka_unit_test(a_connection_is_made_although_both_sides_were_suspended),
+        cmocka_unit_test(a_connection_is_made_although_the_acceptor_was_suspended),
+        cmocka_unit_test(a_running_acceptor_gives_a_silent_connector_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

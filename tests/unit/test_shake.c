@@ -42,7 +42,7 @@ static void take_turns(struct rdmux_turn *turn[], const uint64_t cost[], size_t 
     }
 }
 
-static void dear_work_gets_as_much_time_and_not_as_many_turns(void **state)
+static void expensive_work_gets_equal_time_and_not_equal_turns(void **state)
 {
     static const uint64_t cost[] = { 26, 4, 1 };
     struct rdmux_turn turns[3];
@@ -57,7 +57,7 @@ static void dear_work_gets_as_much_time_and_not_as_many_turns(void **state)
     }
 }
 
-static void who_comes_anew_has_saved_up_no_time(void **state)
+static void a_newcomer_has_no_saved_up_time(void **state)
 {
     struct rdmux_turns all;
     struct rdmux_turn old = { .used_ns = 0 };
@@ -199,7 +199,7 @@ static void open_sides_with_keys(struct pair *pair)
     open_auth_sides(pair, "tcp", &auth, &auth, NULL);
 }
 
-static void an_address_with_one_handshake_is_next_behind_one_with_many(void **state)
+static void an_address_with_one_handshake_is_next_after_an_address_with_many(void **state)
 {
     enum { MANY = 8, FIRST = 1 };
     struct pair pair;
@@ -227,7 +227,7 @@ static void an_address_with_one_handshake_is_next_behind_one_with_many(void **st
 }
 
 /* The service thread owns the cq, as its program is away. */
-static void a_handshake_under_way_keeps_nobody_waiting(void **state)
+static void a_handshake_under_way_delays_no_other_call(void **state)
 {
     static uint8_t region[64];
     static const uint8_t word[] = "ahoy";
@@ -355,7 +355,7 @@ static size_t steps_queued(void)
 
 /* Clients that do not continue their handshakes hold all places. They have one address, from which
  * more arrive. */
-static void sessions_are_bounded_and_others_get_the_next(void **state)
+static void sessions_are_bounded_and_a_free_one_goes_to_another_address(void **state)
 {
     enum { PLACES = 512, MORE = 32, IDLE_MS = 250 };
     struct pair pair;
@@ -434,13 +434,13 @@ static void a_fabric_without_threads_does_one_step_at_a_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dear_work_gets_as_much_time_and_not_as_many_turns),
-        cmocka_unit_test(who_comes_anew_has_saved_up_no_time),
-        cmocka_unit_test(an_address_with_one_handshake_is_next_behind_one_with_many),
-        cmocka_unit_test(a_handshake_under_way_keeps_nobody_waiting),
+        cmocka_unit_test(expensive_work_gets_equal_time_and_not_equal_turns),
+        cmocka_unit_test(a_newcomer_has_no_saved_up_time),
+        cmocka_unit_test(an_address_with_one_handshake_is_next_after_an_address_with_many),
+        cmocka_unit_test(a_handshake_under_way_delays_no_other_call),
         cmocka_unit_test(a_listener_closes_while_a_handshake_is_under_way),
         cmocka_unit_test(a_stranger_is_dropped_in_time_while_its_handshake_is_under_way),
-        cmocka_unit_test(sessions_are_bounded_and_others_get_the_next),
+        cmocka_unit_test(sessions_are_bounded_and_a_free_one_goes_to_another_address),
         cmocka_unit_test(a_fabric_without_threads_does_one_step_at_a_time),
     };
     return cmocka_run_group_tests_name("shake", tests, make_auth_folder, remove_auth_folder);

@@ -64,7 +64,7 @@ static bool is_readable(int fd)
     return poll(&item, 1, 0) == 1;
 }
 
-static void an_armed_queue_wakes_for_a_message_and_only_then(void **state)
+static void an_armed_queue_wakes_for_a_message_and_only_for_that(void **state)
 {
     struct scene *scene = *state;
     struct rdmux_provider_cq *cq = &scene->pair->ends[1].cq->base;
@@ -88,7 +88,7 @@ static void an_armed_queue_wakes_for_a_message_and_only_then(void **state)
     }
 }
 
-static void arm_says_again_when_a_message_is_there(void **state)
+static void arm_returns_again_when_a_message_is_waiting(void **state)
 {
     struct scene *scene = *state;
     struct rdmux_provider_cq *cq = &scene->pair->ends[1].cq->base;
@@ -104,7 +104,7 @@ static void arm_says_again_when_a_message_is_there(void **state)
     assert_int_equal(rdmux_shm_arm(cq), RDMUX_AGAIN);
 }
 
-static void arm_says_again_until_the_message_is_taken(void **state)
+static void arm_returns_again_until_the_message_is_taken(void **state)
 {
     struct scene *scene = *state;
     struct rdmux_provider_cq *cq = &scene->pair->ends[1].cq->base;
@@ -145,7 +145,7 @@ static void a_sleeping_sender_wakes_when_its_message_is_placed(void **state)
     assert_int_equal(send.base.done, 1);
 }
 
-static void a_post_that_is_done_at_once_wakes_the_sleeper(void **state)
+static void a_post_that_completes_at_once_wakes_the_queue(void **state)
 {
     struct scene *scene = *state;
     struct rdmux_provider_cq *cq = &scene->pair->ends[0].cq->base;
@@ -257,7 +257,7 @@ static void a_peer_whose_socket_ends_is_noticed_by_an_armed_queue(void **state)
     assert_false(is_readable(rdmux_shm_cq_fd(cq)));
 }
 
-static void quiesce_waits_for_a_copy_of_the_peer(void **state)
+static void quiesce_waits_for_a_copy_by_the_peer(void **state)
 {
     struct scene *scene = *state;
     struct rdmux_provider_counts counts;
@@ -290,7 +290,7 @@ static void set_up_touches_no_memory_of_the_peer(void **state)
     shm_pair_close(pair);
 }
 
-static void a_stranger_at_the_socket_is_turned_away(void **state)
+static void a_stranger_at_the_socket_is_refused(void **state)
 {
     struct scene *scene = *state;
     struct shm_pair *pair = shm_pair_open();
@@ -345,7 +345,7 @@ static bool is_open(int fd)
 }
 
 /* A message may have descriptors and no bytes; it looks like the end. */
-static void descriptors_that_come_without_bytes_are_closed(void **state)
+static void descriptors_that_arrive_without_bytes_are_closed(void **state)
 {
     (void)state;
     enum { COUNT = 3 };
@@ -377,7 +377,7 @@ static void descriptors_that_come_without_bytes_are_closed(void **state)
 }
 
 /* A process at its descriptor limit gets a message without the descriptors that came with it. */
-static void descriptors_that_find_no_room_are_told_from_a_malformed_message(void **state)
+static void a_lack_of_descriptors_is_not_reported_as_a_malformed_message(void **state)
 {
     (void)state;
     int sockets[2];
@@ -456,7 +456,7 @@ static bool try_to_connect(struct shm_cq *cq)
     return statuses[0] == RDMUX_OK && statuses[1] == RDMUX_OK;
 }
 
-static void set_up_that_finds_no_descriptor_fails_and_leaves_none_behind(void **state)
+static void a_set_up_without_descriptors_fails_and_leaks_none(void **state)
 {
     struct scene *scene = *state;
     struct shm_cq *cq = scene->pair->ends[0].cq;
@@ -484,21 +484,21 @@ int main(void)
 {
 #define SCENE_TEST(name) cmocka_unit_test_setup_teardown(name, set_scene, clear_scene)
     const struct CMUnitTest tests[] = {
-        SCENE_TEST(an_armed_queue_wakes_for_a_message_and_only_then),
-        SCENE_TEST(arm_says_again_when_a_message_is_there),
-        SCENE_TEST(arm_says_again_until_the_message_is_taken),
+        SCENE_TEST(an_armed_queue_wakes_for_a_message_and_only_for_that),
+        SCENE_TEST(arm_returns_again_when_a_message_is_waiting),
+        SCENE_TEST(arm_returns_again_until_the_message_is_taken),
         SCENE_TEST(a_sleeping_sender_wakes_when_its_message_is_placed),
-        SCENE_TEST(a_post_that_is_done_at_once_wakes_the_sleeper),
+        SCENE_TEST(a_post_that_completes_at_once_wakes_the_queue),
         SCENE_TEST(a_peer_that_closes_is_noticed_after_its_last_message),
         SCENE_TEST(a_request_that_finds_the_peer_gone_holds_back_those_behind_it),
         SCENE_TEST(a_peer_whose_socket_ends_is_noticed_by_an_armed_queue),
-        SCENE_TEST(quiesce_waits_for_a_copy_of_the_peer),
+        SCENE_TEST(quiesce_waits_for_a_copy_by_the_peer),
         SCENE_TEST(set_up_touches_no_memory_of_the_peer),
-        SCENE_TEST(a_stranger_at_the_socket_is_turned_away),
+        SCENE_TEST(a_stranger_at_the_socket_is_refused),
         SCENE_TEST(a_greeting_without_the_secret_is_refused),
-        SCENE_TEST(set_up_that_finds_no_descriptor_fails_and_leaves_none_behind),
-        SCENE_TEST(descriptors_that_come_without_bytes_are_closed),
-        SCENE_TEST(descriptors_that_find_no_room_are_told_from_a_malformed_message),
+        SCENE_TEST(a_set_up_without_descriptors_fails_and_leaks_none),
+        SCENE_TEST(descriptors_that_arrive_without_bytes_are_closed),
+        SCENE_TEST(a_lack_of_descriptors_is_not_reported_as_a_malformed_message),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

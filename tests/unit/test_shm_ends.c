@@ -60,7 +60,7 @@ static void replace_process(struct shm_end *end, pid_t process)
 }
 
 /* Its descriptor stays readable, for as long as the program leaves the endpoint open. */
-static void a_process_that_ended_wakes_an_armed_queue_once(void **state)
+static void the_end_of_a_process_wakes_an_armed_queue_once(void **state)
 {
     struct shm_pair *pair = *state;
     struct shm_end *end = &pair->ends[1];
@@ -96,7 +96,7 @@ static void the_end_of_a_peer_counts_as_one_piece_of_work(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ENDS_TEST(a_process_that_ended_wakes_an_armed_queue_once),
+        ENDS_TEST(the_end_of_a_process_wakes_an_armed_queue_once),
         ENDS_TEST(the_end_of_a_peer_counts_as_one_piece_of_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

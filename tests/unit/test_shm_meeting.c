@@ -242,7 +242,7 @@ static void a_link_is_not_followed(void **state)
     (void)close(listener);
 }
 
-static void the_file_is_there_no_longer_than_it_is_needed(void **state)
+static void the_socket_file_exists_only_while_it_is_needed(void **state)
 {
     (void)state;
     char path[PATH_SIZE];
@@ -277,7 +277,7 @@ static void make_old(const char *path)
     assert_int_equal(utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW), 0);
 }
 
-static void the_next_one_removes_what_a_killed_one_left(void **state)
+static void an_acceptor_removes_the_file_of_a_killed_process(void **state)
 {
     (void)state;
     struct shm_place old = random_place();
@@ -305,7 +305,7 @@ static void the_next_one_removes_what_a_killed_one_left(void **state)
     (void)close(listener);
 }
 
-static void a_directory_in_which_others_may_take_files_away_is_not_used(void **state)
+static void a_directory_in_which_others_may_remove_files_is_not_used(void **state)
 {
     (void)state;
     static const struct {
@@ -430,9 +430,9 @@ int main(void)
         cmocka_unit_test(another_user_cannot_reach_the_acceptor),
         cmocka_unit_test(a_connector_does_not_connect_to_another_users_socket),
         cmocka_unit_test(a_link_is_not_followed),
-        cmocka_unit_test(the_file_is_there_no_longer_than_it_is_needed),
-        cmocka_unit_test(the_next_one_removes_what_a_killed_one_left),
-        cmocka_unit_test(a_directory_in_which_others_may_take_files_away_is_not_used),
+        cmocka_unit_test(the_socket_file_exists_only_while_it_is_needed),
+        cmocka_unit_test(an_acceptor_removes_the_file_of_a_killed_process),
+        cmocka_unit_test(a_directory_in_which_others_may_remove_files_is_not_used),
         cmocka_unit_test(a_peer_in_another_mount_namespace_is_reached),
         cmocka_unit_test(the_first_directory_that_is_safe_is_used),
     };

@@ -46,7 +46,7 @@ static void memory_that_the_peer_may_not_write_is_not_passed_for_a_receive(void 
     assert_int_equal(send_into(scene, region), 0);
 }
 
-static void a_receive_that_cannot_be_mapped_is_asked_for_once(void **state)
+static void mapping_a_receive_is_tried_once(void **state)
 {
     struct scene *scene = *state;
     struct region *region = make_region(scene, NULL, BUFFER_SIZE, WRITABLE);
@@ -57,7 +57,7 @@ static void a_receive_that_cannot_be_mapped_is_asked_for_once(void **state)
     assert_int_equal(send_into(scene, region), 0);
 }
 
-static void writes_reads_and_atomics_work_in_each_way(void **state)
+static void writes_reads_and_atomics_work_in_each_mode(void **state)
 {
     struct scene *scene = *state;
     static const enum shm_remote_mode modes[] = { SHM_REMOTE_MAPPED, SHM_REMOTE_COPY,
@@ -105,7 +105,7 @@ static void writes_reads_and_atomics_work_in_each_way(void **state)
     }
 }
 
-static void a_write_imm_is_noticed_after_its_bytes(void **state)
+static void the_notice_of_a_write_imm_comes_after_its_bytes(void **state)
 {
     struct scene *scene = *state;
     for (size_t way = 0; way < 3; way++) {
@@ -134,7 +134,7 @@ static void a_write_imm_is_noticed_after_its_bytes(void **state)
     }
 }
 
-static void after_invalidate_no_access_succeeds(void **state)
+static void no_access_succeeds_after_invalidate(void **state)
 {
     struct scene *scene = *state;
     for (size_t way = 0; way < 3; way++) {
@@ -320,7 +320,7 @@ static enum rdmux_status create_regions(int *fd)
     return rdmux_shm_regions_create(&regions, fd);
 }
 
-static void a_limit_on_file_sizes_is_told_and_ends_no_process(void **state)
+static void a_limit_on_file_sizes_is_reported_and_ends_no_process(void **state)
 {
     (void)state;
     assert_int_equal(create_under_limit(create_segment), 0);
@@ -332,16 +332,16 @@ int main(void)
 #define SCENE_TEST(name) cmocka_unit_test_setup_teardown(name, set_scene, clear_scene)
     const struct CMUnitTest tests[] = {
         SCENE_TEST(memory_that_the_peer_may_not_write_is_not_passed_for_a_receive),
-        SCENE_TEST(a_receive_that_cannot_be_mapped_is_asked_for_once),
-        SCENE_TEST(writes_reads_and_atomics_work_in_each_way),
-        SCENE_TEST(a_write_imm_is_noticed_after_its_bytes),
-        SCENE_TEST(after_invalidate_no_access_succeeds),
+        SCENE_TEST(mapping_a_receive_is_tried_once),
+        SCENE_TEST(writes_reads_and_atomics_work_in_each_mode),
+        SCENE_TEST(the_notice_of_a_write_imm_comes_after_its_bytes),
+        SCENE_TEST(no_access_succeeds_after_invalidate),
         SCENE_TEST(a_region_imported_again_is_mapped_once),
         SCENE_TEST(memory_that_could_shrink_is_not_mapped),
         SCENE_TEST(memory_of_huge_pages_is_not_mapped),
         SCENE_TEST(a_notice_of_more_bytes_than_any_region_has_is_refused),
         SCENE_TEST(messages_with_regions_are_taken_a_few_at_a_time),
-        SCENE_TEST(a_limit_on_file_sizes_is_told_and_ends_no_process),
+        SCENE_TEST(a_limit_on_file_sizes_is_reported_and_ends_no_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

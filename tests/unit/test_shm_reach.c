@@ -34,7 +34,7 @@ static enum rdmux_reason reach(const struct shm_reach *ours, const struct shm_re
     return rdmux_shm_reach(a, sizeof(a), b, sizeof(b), text);
 }
 
-static void what_was_encoded_decodes_to_the_same(void **state)
+static void reach_bytes_decode_to_the_encoded_values(void **state)
 {
     (void)state;
     uint8_t bytes[SHM_REACH_SIZE];
@@ -79,7 +79,7 @@ static void a_process_reaches_itself(void **state)
     assert_int_equal(reach(&self, &self, text), RDMUX_REASON_NONE);
 }
 
-static void what_differs_is_named_in_reason_and_text(void **state)
+static void the_reason_and_text_name_the_difference(void **state)
 {
     (void)state;
     struct shm_reach others[6] = { here, here, here, here, here, here };
@@ -159,10 +159,10 @@ static void a_boot_id_is_parsed_or_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_encoded_decodes_to_the_same),
+        cmocka_unit_test(reach_bytes_decode_to_the_encoded_values),
         cmocka_unit_test(two_processes_of_one_user_reach_each_other),
         cmocka_unit_test(a_process_reaches_itself),
-        cmocka_unit_test(what_differs_is_named_in_reason_and_text),
+        cmocka_unit_test(the_reason_and_text_name_the_difference),
         cmocka_unit_test(malformed_reach_bytes_of_a_stranger_are_not_reachable),
         cmocka_unit_test(a_boot_id_is_parsed_or_refused),
     };

@@ -114,7 +114,7 @@ static void a_new_ring_is_empty(void **state)
     assert_false(shm_consumer_publish(&pair->consumer));
 }
 
-static void a_slot_is_seen_only_once_published(void **state)
+static void a_slot_is_visible_only_once_published(void **state)
 {
     struct pair *pair = *state;
     uint8_t *data = NULL;
@@ -143,7 +143,7 @@ static void messages_of_all_sizes_survive_many_laps(void **state)
     }
 }
 
-static void slots_run_out_and_come_back_in_order(void **state)
+static void slots_run_out_and_are_freed_in_order(void **state)
 {
     struct pair *pair = *state;
     for (uint64_t number = 0; number < SHM_SLOT_COUNT; number++) {
@@ -280,7 +280,7 @@ static void an_impossible_consumed_count_is_refused(void **state)
     }
 }
 
-static void what_an_earlier_lap_left_is_no_message(void **state)
+static void a_slot_of_an_earlier_lap_is_no_message(void **state)
 {
     struct pair *pair = *state;
     for (uint64_t number = 0; number < SHM_SLOT_COUNT; number++) {
@@ -337,16 +337,16 @@ int main(void)
 #define RING_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         RING_TEST(a_new_ring_is_empty),
-        RING_TEST(a_slot_is_seen_only_once_published),
+        RING_TEST(a_slot_is_visible_only_once_published),
         RING_TEST(messages_of_all_sizes_survive_many_laps),
-        RING_TEST(slots_run_out_and_come_back_in_order),
+        RING_TEST(slots_run_out_and_are_freed_in_order),
         RING_TEST(data_runs_out_before_slots_do),
         RING_TEST(a_chunk_never_wraps),
         RING_TEST(an_empty_ring_takes_the_longest_chunk_at_any_position),
         RING_TEST(an_answer_is_found_where_the_consumer_put_it),
         RING_TEST(a_hostile_header_is_refused),
         RING_TEST(an_impossible_consumed_count_is_refused),
-        RING_TEST(what_an_earlier_lap_left_is_no_message),
+        RING_TEST(a_slot_of_an_earlier_lap_is_no_message),
         RING_TEST(two_threads_pass_every_message_whole_and_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

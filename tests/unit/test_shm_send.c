@@ -121,7 +121,7 @@ static void a_run_of_messages_meets_adjacent_receives_in_order(void **state)
     }
 }
 
-static void a_message_is_streamed_where_the_kernel_may_not_copy(void **state)
+static void a_message_is_streamed_when_the_kernel_may_not_copy(void **state)
 {
     struct scene *scene = *state;
     atomic_store(&scene->pair->ends[1].ep->mine->can_copy, 0);
@@ -171,7 +171,7 @@ static void a_message_is_written_into_a_mappable_receive(void **state)
     }
 }
 
-static void messages_wait_in_order_for_receives_and_lose_nothing(void **state)
+static void messages_wait_for_receives_in_order_and_none_is_lost(void **state)
 {
     struct scene *scene = *state;
     enum { COUNT = 2000 };
@@ -207,7 +207,7 @@ static void messages_wait_in_order_for_receives_and_lose_nothing(void **state)
     free(sends);
 }
 
-static void a_message_longer_than_its_receive_fails_both_with_length(void **state)
+static void a_message_longer_than_its_receive_fails_on_both_sides_with_length(void **state)
 {
     struct scene *scene = *state;
     static const uint64_t lengths[] = { 9, 1000, 100000 };
@@ -263,10 +263,10 @@ int main(void)
         SCENE_TEST(a_message_of_any_size_arrives_whole),
         SCENE_TEST(a_small_message_touches_its_own_bytes_only),
         SCENE_TEST(a_run_of_messages_meets_adjacent_receives_in_order),
-        SCENE_TEST(a_message_is_streamed_where_the_kernel_may_not_copy),
+        SCENE_TEST(a_message_is_streamed_when_the_kernel_may_not_copy),
         SCENE_TEST(a_message_is_written_into_a_mappable_receive),
-        SCENE_TEST(messages_wait_in_order_for_receives_and_lose_nothing),
-        SCENE_TEST(a_message_longer_than_its_receive_fails_both_with_length),
+        SCENE_TEST(messages_wait_for_receives_in_order_and_none_is_lost),
+        SCENE_TEST(a_message_longer_than_its_receive_fails_on_both_sides_with_length),
         SCENE_TEST(a_flush_waits_for_all_sends_before_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -117,7 +117,7 @@ static struct rdmux_ep_attr silent_attr(void)
     return attr;
 }
 
-static void silence_is_told_at_the_liveness_time(void **state)
+static void silence_is_reported_at_the_liveness_time(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -133,7 +133,7 @@ static void silence_is_told_at_the_liveness_time(void **state)
     }
 }
 
-static void a_control_channel_lost_in_silence_makes_it_no_later(void **state)
+static void a_control_channel_lost_in_silence_does_not_delay_the_report(void **state)
 {
     (void)state;
     for (uint64_t lost_ms = 0; lost_ms < LIVENESS_MS; lost_ms += LIVENESS_MS / 4) {
@@ -151,7 +151,7 @@ static void a_control_channel_lost_in_silence_makes_it_no_later(void **state)
 
 /* With failover the channel is dialled again for the liveness time, from when it is lost or the
  * peer is found silent: at most twice the time from its last sign of life. */
-static void with_failover_it_is_told_after_twice_the_time_whenever_the_channel_is_lost(void **state)
+static void with_failover_silence_is_reported_within_twice_the_liveness_time(void **state)
 {
     (void)state;
     for (uint64_t lost_ms = 0; lost_ms < LIVENESS_MS; lost_ms += LIVENESS_MS / 4) {
@@ -173,7 +173,7 @@ static void with_failover_it_is_told_after_twice_the_time_whenever_the_channel_i
 
 /* A process that does not run for a while cannot hear the peer meanwhile, which may have sent
  * heartbeats. That time does not count, once. */
-static void time_without_this_side_delays_it_by_no_more(void **state)
+static void time_without_this_process_delays_the_report_by_no_more(void **state)
 {
     enum { AWAY_MS = 2 * LIVENESS_MS };
     (void)state;
@@ -194,10 +194,10 @@ static void time_without_this_side_delays_it_by_no_more(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(silence_is_told_at_the_liveness_time),
-        cmocka_unit_test(a_control_channel_lost_in_silence_makes_it_no_later),
-        cmocka_unit_test(with_failover_it_is_told_after_twice_the_time_whenever_the_channel_is_lost),
-        cmocka_unit_test(time_without_this_side_delays_it_by_no_more),
+        cmocka_unit_test(silence_is_reported_at_the_liveness_time),
+        cmocka_unit_test(a_control_channel_lost_in_silence_does_not_delay_the_report),
+        cmocka_unit_test(with_failover_silence_is_reported_within_twice_the_liveness_time),
+        cmocka_unit_test(time_without_this_process_delays_the_report_by_no_more),
     };
     return cmocka_run_group_tests_name("silence", tests, NULL, NULL);
 }

@@ -34,7 +34,7 @@ static void fill(struct list *list)
     list->request.length = 6;
 }
 
-static void bytes_are_gathered_from_any_place_of_a_list(void **state)
+static void bytes_are_gathered_from_any_offset_of_a_list(void **state)
 {
     (void)state;
     static const char letters[] = "abcdef";
@@ -50,7 +50,7 @@ static void bytes_are_gathered_from_any_place_of_a_list(void **state)
     }
 }
 
-static void bytes_are_scattered_to_any_place_of_a_list_and_nowhere_else(void **state)
+static void bytes_are_scattered_to_any_offset_of_a_list_and_nowhere_else(void **state)
 {
     (void)state;
     static const size_t places[] = { 1, 2, 7, 8, 9, 10 };
@@ -68,7 +68,7 @@ static void bytes_are_scattered_to_any_place_of_a_list_and_nowhere_else(void **s
     }
 }
 
-static void what_lies_beyond_the_list_is_left_out(void **state)
+static void bytes_beyond_the_list_are_left_out(void **state)
 {
     (void)state;
     struct list list;
@@ -116,7 +116,7 @@ static void a_description_needs_room_for_the_key(void **state)
 
 enum { AT_BOOT_ID = 0, AT_VERSION = 36, AT_NAMESPACE = 40 };
 
-static void this_host_is_reached_and_others_are_not(void **state)
+static void only_paths_of_this_host_are_reachable(void **state)
 {
     (void)state;
     static const struct {
@@ -156,12 +156,12 @@ static void this_host_is_reached_and_others_are_not(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_are_gathered_from_any_place_of_a_list),
-        cmocka_unit_test(bytes_are_scattered_to_any_place_of_a_list_and_nowhere_else),
-        cmocka_unit_test(what_lies_beyond_the_list_is_left_out),
+        cmocka_unit_test(bytes_are_gathered_from_any_offset_of_a_list),
+        cmocka_unit_test(bytes_are_scattered_to_any_offset_of_a_list_and_nowhere_else),
+        cmocka_unit_test(bytes_beyond_the_list_are_left_out),
         cmocka_unit_test(an_import_keeps_the_key_and_refuses_a_short_description),
         cmocka_unit_test(a_description_needs_room_for_the_key),
-        cmocka_unit_test(this_host_is_reached_and_others_are_not),
+        cmocka_unit_test(only_paths_of_this_host_are_reachable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

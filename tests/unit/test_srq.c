@@ -122,7 +122,7 @@ static void wait_until_waiting(struct scene *scene, size_t wanted)
 /* ------------------------------------------------------------------------------------- promises */
 
 /* Over a byte stream a message without receive would be in front of the answer. */
-static void a_message_over_tcp_without_receive_holds_back_no_answer(void **state)
+static void a_message_without_a_receive_on_tcp_holds_back_no_answer(void **state)
 {
     (void)state;
     struct scene scene;
@@ -160,7 +160,7 @@ static void a_message_over_tcp_without_receive_holds_back_no_answer(void **state
 
 /* The peer's process does nothing here: its reserved receives stay reserved until the endpoint
  * ends. */
-static void what_a_silent_peer_was_promised_is_free_when_its_endpoint_closes(void **state)
+static void the_receives_promised_to_a_silent_peer_are_free_once_its_endpoint_closes(void **state)
 {
     (void)state;
     struct scene scene;
@@ -219,7 +219,7 @@ static void receives_of_a_closed_endpoint_go_to_one_that_waits(void **state)
  * accepted */
 
 /* The peer connects, sends and ends in order, all while no call returns the endpoint. */
-static void what_came_before_accept_returned_the_endpoint_comes_after_it(void **state)
+static void messages_that_precede_the_return_of_accept_are_delivered_after_it(void **state)
 {
     (void)state;
     static const char *const paths[] = { "shm", "tcp" };
@@ -257,7 +257,7 @@ static void what_came_before_accept_returned_the_endpoint_comes_after_it(void **
 }
 
 /* The program does not want them any more, and the SRQ can go. */
-static void an_srq_outlives_no_endpoint_that_nobody_accepted(void **state)
+static void an_srq_can_be_destroyed_once_its_unaccepted_endpoints_are_gone(void **state)
 {
     (void)state;
     struct scene scene;
@@ -328,7 +328,7 @@ static void endpoints_of_all_fabrics_take_turns(void **state)
 }
 
 /* Random bursts; the program sleeps on the descriptor and posts receives late. */
-static void everything_arrives_in_order_whoever_sends(void **state)
+static void messages_of_every_sender_arrive_in_order(void **state)
 {
     (void)state;
     enum { EACH = 400, RECEIVES = 6, IN_FLIGHT = 32 };
@@ -387,7 +387,7 @@ static void everything_arrives_in_order_whoever_sends(void **state)
 
 /* -------------------------------------------------------------------------- the provider's side */
 
-static void reserved_receives_are_their_endpoints_alone(void **state)
+static void reserved_receives_belong_to_their_endpoint_alone(void **state)
 {
     (void)state;
     struct scene scene;
@@ -465,14 +465,14 @@ static void without_an_srq_nothing_is_reserved(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_message_over_tcp_without_receive_holds_back_no_answer),
-        cmocka_unit_test(what_a_silent_peer_was_promised_is_free_when_its_endpoint_closes),
+        cmocka_unit_test(a_message_without_a_receive_on_tcp_holds_back_no_answer),
+        cmocka_unit_test(the_receives_promised_to_a_silent_peer_are_free_once_its_endpoint_closes),
         cmocka_unit_test(receives_of_a_closed_endpoint_go_to_one_that_waits),
-        cmocka_unit_test(what_came_before_accept_returned_the_endpoint_comes_after_it),
-        cmocka_unit_test(an_srq_outlives_no_endpoint_that_nobody_accepted),
+        cmocka_unit_test(messages_that_precede_the_return_of_accept_are_delivered_after_it),
+        cmocka_unit_test(an_srq_can_be_destroyed_once_its_unaccepted_endpoints_are_gone),
         cmocka_unit_test(endpoints_of_all_fabrics_take_turns),
-        cmocka_unit_test(everything_arrives_in_order_whoever_sends),
-        cmocka_unit_test(reserved_receives_are_their_endpoints_alone),
+        cmocka_unit_test(messages_of_every_sender_arrive_in_order),
+        cmocka_unit_test(reserved_receives_belong_to_their_endpoint_alone),
         cmocka_unit_test(without_an_srq_nothing_is_reserved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

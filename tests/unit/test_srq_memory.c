@@ -17,7 +17,7 @@ static enum rdmux_status create_short(struct rdmux_fabric *fabric, struct rdmux_
     return status;
 }
 
-static void an_srq_without_memory_is_none(void **state)
+static void an_srq_without_memory_is_not_created(void **state)
 {
     (void)state;
     struct meter meter = { .left = 0 };
@@ -92,7 +92,7 @@ static void check_shared_receive(struct pair *pair, struct rdmux_srq *srq)
     expect_entry(pair->cq_a, RDMUX_WC_SEND, RDMUX_OK);
 }
 
-static void an_endpoint_without_memory_leaves_the_srq_as_it_was(void **state)
+static void an_endpoint_without_memory_leaves_the_srq_unchanged(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -131,8 +131,8 @@ static void an_endpoint_without_memory_leaves_the_srq_as_it_was(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_srq_without_memory_is_none),
-        cmocka_unit_test(an_endpoint_without_memory_leaves_the_srq_as_it_was),
+        cmocka_unit_test(an_srq_without_memory_is_not_created),
+        cmocka_unit_test(an_endpoint_without_memory_leaves_the_srq_unchanged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

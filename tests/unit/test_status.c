@@ -19,7 +19,7 @@
 
 /* ------------------------------------------------------------------------------------- names */
 
-static void every_status_has_its_name(void **state)
+static void every_status_has_a_name(void **state)
 {
     (void)state;
     static const struct {
@@ -43,7 +43,7 @@ static void every_status_has_its_name(void **state)
     }
 }
 
-static void an_unknown_status_or_opcode_has_a_name_too(void **state)
+static void an_unknown_status_or_opcode_has_a_name(void **state)
 {
     (void)state;
 
@@ -53,7 +53,7 @@ static void an_unknown_status_or_opcode_has_a_name_too(void **state)
     assert_string_equal(rdmux_wc_opcode_name(UINT32_MAX), "?");
 }
 
-static void every_opcode_has_its_name(void **state)
+static void every_opcode_has_a_name(void **state)
 {
     (void)state;
 
@@ -83,7 +83,7 @@ static void a_failure_leaves_its_text_and_returns_its_status(void **state)
     assert_string_equal(rdmux_last_error(), "");
 }
 
-static void a_text_may_be_made_of_the_one_before(void **state)
+static void an_error_text_may_quote_the_previous_one(void **state)
 {
     (void)state;
     (void)rdmux_fail(RDMUX_IO, "cause");
@@ -147,7 +147,7 @@ static void *ask_elsewhere(void *user)
     return NULL;
 }
 
-static void the_last_explanation_is_of_this_thread_and_can_be_asked_for_twice(void **state)
+static void the_last_explanation_belongs_to_the_thread_and_can_be_read_twice(void **state)
 {
     (void)state;
     struct rdmux_explanation *one = NULL;
@@ -176,7 +176,7 @@ static void the_last_explanation_is_of_this_thread_and_can_be_asked_for_twice(vo
     rdmux_set_last_explanation(NULL);
 }
 
-static void no_explanation_is_again(void **state)
+static void a_missing_explanation_returns_again(void **state)
 {
     (void)state;
     struct rdmux_explanation *got = (struct rdmux_explanation *)(uintptr_t)1;
@@ -264,7 +264,7 @@ static void release_badly(void *user, void *memory)
     free((void *)((uintptr_t)memory & ~(uintptr_t)63));
 }
 
-static void memory_is_zeroed_and_aligned_over_any_allocator(void **state)
+static void memory_of_any_allocator_is_zeroed_and_aligned(void **state)
 {
     (void)state;
     size_t live = 0;
@@ -287,7 +287,7 @@ static void memory_is_zeroed_and_aligned_over_any_allocator(void **state)
     }
 }
 
-static void memory_that_is_not_to_be_had_is_null(void **state)
+static void a_failed_allocation_returns_null(void **state)
 {
     (void)state;
     struct fake_fabric *fake = fake_fabric_create();
@@ -344,19 +344,19 @@ static void providers_see_the_clock_of_the_fabric(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_status_has_its_name),
-        cmocka_unit_test(an_unknown_status_or_opcode_has_a_name_too),
-        cmocka_unit_test(every_opcode_has_its_name),
+        cmocka_unit_test(every_status_has_a_name),
+        cmocka_unit_test(an_unknown_status_or_opcode_has_a_name),
+        cmocka_unit_test(every_opcode_has_a_name),
         cmocka_unit_test(a_failure_leaves_its_text_and_returns_its_status),
-        cmocka_unit_test(a_text_may_be_made_of_the_one_before),
+        cmocka_unit_test(an_error_text_may_quote_the_previous_one),
         cmocka_unit_test(a_text_that_is_too_long_is_cut),
         cmocka_unit_test(each_thread_has_its_own_text),
-        cmocka_unit_test(the_last_explanation_is_of_this_thread_and_can_be_asked_for_twice),
-        cmocka_unit_test(no_explanation_is_again),
+        cmocka_unit_test(the_last_explanation_belongs_to_the_thread_and_can_be_read_twice),
+        cmocka_unit_test(a_missing_explanation_returns_again),
         cmocka_unit_test(a_line_reaches_the_hook_without_newline_and_the_file_with_one),
         cmocka_unit_test(a_fabric_without_hook_and_file_is_silent),
-        cmocka_unit_test(memory_is_zeroed_and_aligned_over_any_allocator),
-        cmocka_unit_test(memory_that_is_not_to_be_had_is_null),
+        cmocka_unit_test(memory_of_any_allocator_is_zeroed_and_aligned),
+        cmocka_unit_test(a_failed_allocation_returns_null),
         cmocka_unit_test(random_bytes_come_from_the_hook_or_from_the_system),
         cmocka_unit_test(providers_see_the_clock_of_the_fabric),
     };

@@ -205,7 +205,7 @@ static void records_may_come_in_two_pieces_cut_anywhere(void **state)
     close_wire(&wire);
 }
 
-static void what_was_read_ahead_is_told_of(void **state)
+static void bytes_read_ahead_are_reported(void **state)
 {
     static uint8_t bytes[WIRE_MAX];
     struct wire wire;
@@ -290,7 +290,7 @@ static void a_megabyte_goes_through_sockets_that_take_little(void **state)
 
 /* ---------------------------------------------------------------------------- what is not there */
 
-static void a_byte_changed_anywhere_ends_it(void **state)
+static void a_changed_byte_ends_the_stream(void **state)
 {
     static uint8_t bytes[WIRE_MAX];
     static const char word[] = "pay 100 to anna";
@@ -341,7 +341,7 @@ static void a_record_cut_short_is_not_read(void **state)
     }
 }
 
-static void a_record_left_out_or_repeated_ends_it(void **state)
+static void a_missing_or_repeated_record_ends_the_stream(void **state)
 {
     static uint8_t bytes[WIRE_MAX];
     struct wire wire;
@@ -369,7 +369,7 @@ static void a_record_left_out_or_repeated_ends_it(void **state)
     close_wire(&wire);
 }
 
-static void bytes_in_clear_end_it(void **state)
+static void unencrypted_bytes_end_the_stream(void **state)
 {
     static const uint8_t clear[] = "\x17\x03\x03\x00\x18pay 100 to somebody else";
     struct wire wire;
@@ -381,7 +381,7 @@ static void bytes_in_clear_end_it(void **state)
 }
 
 /* The bytes that came before the end are read, though nothing can be sent any more. */
-static void what_came_before_the_end_is_read(void **state)
+static void bytes_before_the_end_are_read(void **state)
 {
     static uint8_t bytes[WIRE_MAX];
     struct wire wire;
@@ -417,7 +417,7 @@ static void check_strangers(const struct ends *ends)
     close_wire(&wire);
 }
 
-static void the_ends_of_different_sockets_do_not_meet(void **state)
+static void ends_of_different_sockets_refuse_each_other(void **state)
 {
     static const uint8_t other[RDMUX_SECRET_SIZE] = "0123456789abcdE";
     static const struct ends cases[] = {
@@ -432,7 +432,7 @@ static void the_ends_of_different_sockets_do_not_meet(void **state)
     }
 }
 
-static void an_end_does_not_choose_a_key_exchange_that_is_dear(void **state)
+static void an_end_cannot_choose_an_expensive_key_exchange(void **state)
 {
     static const struct ends ends = { { secret, secret }, { 1, 1 }, { 0, 0 } };
     static const struct {
@@ -462,7 +462,7 @@ static void an_end_does_not_choose_a_key_exchange_that_is_dear(void **state)
     }
 }
 
-static void nothing_is_read_before_the_end_is_known(void **state)
+static void nothing_is_read_before_the_other_end_is_authenticated(void **state)
 {
     static const uint8_t clear[] = "\x17\x03\x03\x00\x18pay 100 to somebody else";
     static const struct ends ends = { { secret, secret }, { 1, 1 }, { 0, 0 } };
@@ -479,7 +479,7 @@ static void nothing_is_read_before_the_end_is_known(void **state)
 
 /* ------------------------------------------------------------------------------ in the long run */
 
-static void keys_are_renewed_and_nobody_notices(void **state)
+static void keys_are_renewed_without_a_gap_in_the_data(void **state)
 {
     enum { RECORDS = 1000, AFTER = 7 };
     static uint8_t bytes[WIRE_MAX];
@@ -506,7 +506,7 @@ static void keys_are_renewed_and_nobody_notices(void **state)
 
 /* A session that waits with a renewal does not read: two that did so for each other would wait for
  * ever. */
-static void a_renewal_waits_for_room_and_reading_goes_on(void **state)
+static void a_renewal_waits_for_room_while_reading_continues(void **state)
 {
     static uint8_t bytes[WIRE_MAX];
     static uint8_t piece[4096];
@@ -577,7 +577,7 @@ static void expect_broken_off(struct wire *wire, size_t end, const char *why)
 }
 
 /* All of them lie in one OpenSSL buffer, so its read function would not return before their end. */
-static void a_peer_that_renews_without_end_is_ended(void **state)
+static void a_peer_that_renews_its_key_without_end_is_ended(void **state)
 {
     enum { MANY = 2000 };
     static uint8_t bytes[WIRE_MAX];
@@ -596,7 +596,7 @@ static void a_peer_that_renews_without_end_is_ended(void **state)
     }
 }
 
-static void renewals_are_counted_by_the_minute(void **state)
+static void renewals_are_counted_per_minute(void **state)
 {
     static uint8_t bytes[WIRE_MAX];
     struct wire wire;
@@ -692,7 +692,7 @@ static void open_forged_wire(struct wire *wire)
     CHECK_OK(status[1]);
 }
 
-static void a_peer_that_sends_records_of_nothing_is_ended(void **state)
+static void a_peer_that_sends_empty_records_is_ended(void **state)
 {
     enum { MANY = 1000 };
     static const uint8_t nothing[] = { SSL3_RT_APPLICATION_DATA };
@@ -721,7 +721,7 @@ static void a_peer_that_sends_records_of_nothing_is_ended(void **state)
 }
 
 /* One byte of a KeyUpdate each: none is complete, and each costs as much as a complete one. */
-static void a_peer_that_renews_in_pieces_is_ended(void **state)
+static void a_peer_that_renews_its_key_in_pieces_is_ended(void **state)
 {
     static const uint8_t update[] = { 24, 0, 0, 1, 0 };
     static uint8_t bytes[WIRE_MAX];
@@ -800,22 +800,22 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records_need_no_new_buffers),
         cmocka_unit_test(records_may_come_in_two_pieces_cut_anywhere),
-        cmocka_unit_test(what_was_read_ahead_is_told_of),
+        cmocka_unit_test(bytes_read_ahead_are_reported),
         cmocka_unit_test(a_megabyte_goes_through_sockets_that_take_little),
-        cmocka_unit_test(a_byte_changed_anywhere_ends_it),
+        cmocka_unit_test(a_changed_byte_ends_the_stream),
         cmocka_unit_test(a_record_cut_short_is_not_read),
-        cmocka_unit_test(a_record_left_out_or_repeated_ends_it),
-        cmocka_unit_test(bytes_in_clear_end_it),
-        cmocka_unit_test(what_came_before_the_end_is_read),
-        cmocka_unit_test(the_ends_of_different_sockets_do_not_meet),
-        cmocka_unit_test(an_end_does_not_choose_a_key_exchange_that_is_dear),
-        cmocka_unit_test(nothing_is_read_before_the_end_is_known),
-        cmocka_unit_test(keys_are_renewed_and_nobody_notices),
-        cmocka_unit_test(a_renewal_waits_for_room_and_reading_goes_on),
-        cmocka_unit_test(a_peer_that_renews_without_end_is_ended),
-        cmocka_unit_test(renewals_are_counted_by_the_minute),
-        cmocka_unit_test(a_peer_that_sends_records_of_nothing_is_ended),
-        cmocka_unit_test(a_peer_that_renews_in_pieces_is_ended),
+        cmocka_unit_test(a_missing_or_repeated_record_ends_the_stream),
+        cmocka_unit_test(unencrypted_bytes_end_the_stream),
+        cmocka_unit_test(bytes_before_the_end_are_read),
+        cmocka_unit_test(ends_of_different_sockets_refuse_each_other),
+        cmocka_unit_test(an_end_cannot_choose_an_expensive_key_exchange),
+        cmocka_unit_test(nothing_is_read_before_the_other_end_is_authenticated),
+        cmocka_unit_test(keys_are_renewed_without_a_gap_in_the_data),
+        cmocka_unit_test(a_renewal_waits_for_room_while_reading_continues),
+        cmocka_unit_test(a_peer_that_renews_its_key_without_end_is_ended),
+        cmocka_unit_test(renewals_are_counted_per_minute),
+        cmocka_unit_test(a_peer_that_sends_empty_records_is_ended),
+        cmocka_unit_test(a_peer_that_renews_its_key_in_pieces_is_ended),
     };
     if (CRYPTO_set_mem_functions(count_malloc, count_realloc, count_free) != 1) {
         return 1;

@@ -158,7 +158,7 @@ static void a_key_with_any_bit_changed_is_denied(void **state)
     clear_scene(scene);
 }
 
-static void a_region_that_was_taken_away_is_denied_and_its_next_key_is_another(void **state)
+static void a_removed_region_is_denied_and_its_next_key_differs(void **state)
 {
     (void)state;
     struct scene *scene = set_scene(RDMUX_ACCESS_REMOTE_READ);
@@ -188,7 +188,7 @@ static void a_region_without_entry_has_a_key_that_opens_nothing(void **state)
     clear_scene(scene);
 }
 
-static void atomics_are_carried_out_and_tell_the_value_before(void **state)
+static void atomics_are_executed_and_return_the_previous_value(void **state)
 {
     (void)state;
     struct scene *scene = set_scene(RDMUX_ACCESS_REMOTE_ATOMIC);
@@ -300,7 +300,7 @@ static void thousands_of_regions_come_and_go(void **state)
     clear_scene(scene);
 }
 
-static void regions_one_after_the_other_take_one_place_of_the_table(void **state)
+static void successive_regions_use_one_place_of_the_table(void **state)
 {
     (void)state;
     enum { COUNT = 5000 };
@@ -316,7 +316,7 @@ static void regions_one_after_the_other_take_one_place_of_the_table(void **state
     clear_scene(scene);
 }
 
-static void a_table_without_memory_refuses_and_stays_whole(void **state)
+static void a_table_without_memory_refuses_and_stays_intact(void **state)
 {
     (void)state;
     struct scene *scene = set_scene(RDMUX_ACCESS_REMOTE_READ);
@@ -375,7 +375,7 @@ static void *remove_region(void *user)
     return NULL;
 }
 
-static void taking_a_region_away_waits_for_who_is_inside(void **state)
+static void removing_a_region_waits_for_accesses_under_way(void **state)
 {
     (void)state;
     struct scene *scene = set_scene(RDMUX_ACCESS_REMOTE_WRITE);
@@ -556,13 +556,13 @@ static void check_that_nobody_gets_in(bool membarrier)
     clear_scene(scene);
 }
 
-static void nobody_gets_in_once_a_region_is_taken_away(void **state)
+static void no_access_enters_a_removed_region(void **state)
 {
     (void)state;
     check_that_nobody_gets_in(false);
 }
 
-static void nor_by_membarrier(void **state)
+static void no_access_enters_a_removed_region_with_membarrier(void **state)
 {
     (void)state;
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) != 0) {
@@ -577,17 +577,17 @@ int main(void)
         cmocka_unit_test(a_key_opens_its_region_within_its_bounds),
         cmocka_unit_test(only_the_rights_of_the_region_are_granted),
         cmocka_unit_test(a_key_with_any_bit_changed_is_denied),
-        cmocka_unit_test(a_region_that_was_taken_away_is_denied_and_its_next_key_is_another),
+        cmocka_unit_test(a_removed_region_is_denied_and_its_next_key_differs),
         cmocka_unit_test(a_region_without_entry_has_a_key_that_opens_nothing),
-        cmocka_unit_test(atomics_are_carried_out_and_tell_the_value_before),
+        cmocka_unit_test(atomics_are_executed_and_return_the_previous_value),
         cmocka_unit_test(a_bad_atomic_changes_nothing),
         cmocka_unit_test(a_region_of_device_scope_has_no_software_atomics),
         cmocka_unit_test(thousands_of_regions_come_and_go),
-        cmocka_unit_test(regions_one_after_the_other_take_one_place_of_the_table),
-        cmocka_unit_test(a_table_without_memory_refuses_and_stays_whole),
-        cmocka_unit_test(taking_a_region_away_waits_for_who_is_inside),
-        cmocka_unit_test(nobody_gets_in_once_a_region_is_taken_away),
-        cmocka_unit_test(nor_by_membarrier),
+        cmocka_unit_test(successive_regions_use_one_place_of_the_table),
+        cmocka_unit_test(a_table_without_memory_refuses_and_stays_intact),
+        cmocka_unit_test(removing_a_region_waits_for_accesses_under_way),
+        cmocka_unit_test(no_access_enters_a_removed_region),
+        cmocka_unit_test(no_access_enters_a_removed_region_with_membarrier),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

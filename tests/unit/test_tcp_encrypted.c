@@ -140,7 +140,7 @@ static void check_what_is_overheard(struct scene *scene, bool expected)
     rdmux_mr_deregister(mr);
 }
 
-static void whoever_listens_reads_nothing(void **state)
+static void an_eavesdropper_reads_nothing(void **state)
 {
     static struct scene scene;
     (void)state;
@@ -150,7 +150,7 @@ static void whoever_listens_reads_nothing(void **state)
     close_scene(&scene);
 }
 
-static void without_authentication_he_reads_everything(void **state)
+static void an_eavesdropper_reads_everything_without_authentication(void **state)
 {
     static struct scene scene;
     (void)state;
@@ -259,7 +259,7 @@ static enum rdmux_status end_of(struct rdmux_cq *cq, const char *says)
     }
 }
 
-static void a_byte_changed_on_its_way_to_the_acceptor_ends_both(void **state)
+static void a_byte_changed_on_its_way_to_the_acceptor_ends_both_sides(void **state)
 {
     static const size_t at[] = { 20000, 30001, 50002, 70003 }; /* the proof takes 17 KiB */
     static struct scene scene;
@@ -284,7 +284,7 @@ static void a_byte_changed_on_its_way_to_the_acceptor_ends_both(void **state)
     }
 }
 
-static void a_byte_changed_on_its_way_to_the_connector_ends_both(void **state)
+static void a_byte_changed_on_its_way_to_the_connector_ends_both_sides(void **state)
 {
     static const size_t at[] = { 20000, 30001, 50002, 70003 }; /* the proof takes 17 KiB */
     static struct scene scene;
@@ -315,7 +315,7 @@ static void a_byte_changed_on_its_way_to_the_connector_ends_both(void **state)
 }
 
 /* Without authentication a man in the middle can; else the two cases before would show nothing. */
-static void without_authentication_a_false_byte_arrives(void **state)
+static void a_changed_byte_arrives_without_authentication(void **state)
 {
     static struct scene scene;
     static uint8_t sent[LONG];
@@ -337,7 +337,7 @@ static void without_authentication_a_false_byte_arrives(void **state)
 
 /* --------------------------------------------------------------------------------- holding back */
 
-static void a_data_socket_that_says_nothing_behind_its_join_costs_the_paths_time(void **state)
+static void a_data_socket_silent_after_its_join_costs_at_most_the_path_timeout(void **state)
 {
     enum { TIME_MS = 300 };
     static struct scene scene;
@@ -420,13 +420,13 @@ static void a_stream_both_ways_arrives_as_it_was(uint32_t sockets)
     close_pair(&pair);
 }
 
-static void a_stream_over_one_socket_arrives_as_it_was(void **state)
+static void a_stream_over_one_socket_arrives_unchanged(void **state)
 {
     (void)state;
     a_stream_both_ways_arrives_as_it_was(1);
 }
 
-static void a_stream_over_four_sockets_arrives_as_it_was(void **state)
+static void a_stream_over_four_sockets_arrives_unchanged(void **state)
 {
     (void)state;
     a_stream_both_ways_arrives_as_it_was(4);
@@ -435,15 +435,15 @@ static void a_stream_over_four_sockets_arrives_as_it_was(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whoever_listens_reads_nothing),
-        cmocka_unit_test(without_authentication_he_reads_everything),
+        cmocka_unit_test(an_eavesdropper_reads_nothing),
+        cmocka_unit_test(an_eavesdropper_reads_everything_without_authentication),
         cmocka_unit_test(an_adopted_socket_carries_data_inside_the_session),
-        cmocka_unit_test(a_byte_changed_on_its_way_to_the_acceptor_ends_both),
-        cmocka_unit_test(a_byte_changed_on_its_way_to_the_connector_ends_both),
-        cmocka_unit_test(without_authentication_a_false_byte_arrives),
-        cmocka_unit_test(a_data_socket_that_says_nothing_behind_its_join_costs_the_paths_time),
-        cmocka_unit_test(a_stream_over_one_socket_arrives_as_it_was),
-        cmocka_unit_test(a_stream_over_four_sockets_arrives_as_it_was),
+        cmocka_unit_test(a_byte_changed_on_its_way_to_the_acceptor_ends_both_sides),
+        cmocka_unit_test(a_byte_changed_on_its_way_to_the_connector_ends_both_sides),
+        cmocka_unit_test(a_changed_byte_arrives_without_authentication),
+        cmocka_unit_test(a_data_socket_silent_after_its_join_costs_at_most_the_path_timeout),
+        cmocka_unit_test(a_stream_over_one_socket_arrives_unchanged),
+        cmocka_unit_test(a_stream_over_four_sockets_arrives_unchanged),
     };
     return cmocka_run_group_tests_name("tcp_encrypted", tests, make_auth_folder, remove_auth_folder);
 }

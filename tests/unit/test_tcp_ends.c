@@ -6,7 +6,7 @@
 #include <poll.h>
 
 /* A process that was forked may hold copies of the sockets, so closing them would not end them. */
-static void a_quiet_endpoint_has_ended_each_of_its_sockets(void **state)
+static void a_quiesced_endpoint_has_ended_each_of_its_sockets(void **state)
 {
     (void)state;
     struct pair pair = pair_create(WIRED_FOUR);
@@ -27,7 +27,7 @@ static void a_quiet_endpoint_has_ended_each_of_its_sockets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_quiet_endpoint_has_ended_each_of_its_sockets, forget),
+        cmocka_unit_test_setup(a_quiesced_endpoint_has_ended_each_of_its_sockets, forget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,7 +31,7 @@ static void an_error_with_a_remedy_names_it(void **state)
     }
 }
 
-static void an_error_without_a_remedy_is_told_all_the_same(void **state)
+static void an_error_without_a_remedy_is_reported_without_one(void **state)
 {
     (void)state;
     char text[RDMUX_TEXT_MAX];
@@ -88,7 +88,7 @@ static void a_refusal_over_ipv6_names_the_address(void **state)
     assert_int_equal(fake_fabric.allocations, 0);
 }
 
-static void an_endpoint_connects_once(void **state)
+static void an_endpoint_connects_at_most_once(void **state)
 {
     (void)state;
     struct end *end = end_create(RDMUX_ROLE_CONNECT, NULL);
@@ -109,7 +109,7 @@ static void an_endpoint_connects_once(void **state)
     close(sockets[1]);
 }
 
-static void a_frame_that_is_no_control_frame_is_not_sent(void **state)
+static void only_a_control_frame_is_sent_as_one(void **state)
 {
     (void)state;
     struct end *end = end_create(RDMUX_ROLE_CONNECT, NULL);
@@ -135,10 +135,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(an_error_with_a_remedy_names_it, forget),
-        cmocka_unit_test_setup(an_error_without_a_remedy_is_told_all_the_same, forget),
+        cmocka_unit_test_setup(an_error_without_a_remedy_is_reported_without_one, forget),
         cmocka_unit_test_setup(a_refusal_over_ipv6_names_the_address, forget),
-        cmocka_unit_test_setup(an_endpoint_connects_once, forget),
-        cmocka_unit_test_setup(a_frame_that_is_no_control_frame_is_not_sent, forget),
+        cmocka_unit_test_setup(an_endpoint_connects_at_most_once, forget),
+        cmocka_unit_test_setup(only_a_control_frame_is_sent_as_one, forget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

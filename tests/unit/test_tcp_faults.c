@@ -63,7 +63,7 @@ static void a_refused_access_fails_that_request_and_changes_no_byte(void **state
     free(bytes);
 }
 
-static void a_region_revoked_under_way_stops_the_copy_and_refuses(void **state)
+static void a_region_revoked_during_a_copy_stops_it_and_refuses_the_request(void **state)
 {
     (void)state;
     enum { SIZE = 8 << 20 };
@@ -127,7 +127,7 @@ static void a_message_longer_than_its_receive_fails_both_ends(void **state)
 
 /* ----------------------------------------------------------------------------------------- ends */
 
-static void messages_that_came_are_reported_before_the_end(void **state)
+static void messages_that_arrived_are_reported_before_the_end(void **state)
 {
     (void)state;
     for (enum wiring wiring = WIRED_ONE; wiring < WIRED_COUNT; wiring++) {
@@ -155,7 +155,7 @@ static void messages_that_came_are_reported_before_the_end(void **state)
     }
 }
 
-static void quiesce_hands_out_what_has_come_and_counts_it(void **state)
+static void quiesce_delivers_the_arrived_messages_and_counts_them(void **state)
 {
     (void)state;
     struct pair pair = pair_create(WIRED_ONE);
@@ -186,7 +186,7 @@ enum { MUCH = 1 << 20 };
 enum { MUCH = 4 << 20 };
 #endif
 
-static void an_endpoint_may_end_in_the_middle_of_anything(void **state)
+static void an_endpoint_may_end_at_any_moment(void **state)
 {
     (void)state;
     enum { SIZE = MUCH };
@@ -216,7 +216,7 @@ static void an_endpoint_may_end_in_the_middle_of_anything(void **state)
 
 /* ------------------------------------------------------------------------------------- sleeping */
 
-static void the_descriptor_wakes_for_a_message_and_not_without(void **state)
+static void the_descriptor_wakes_only_for_a_message(void **state)
 {
     (void)state;
     for (enum wiring wiring = 0; wiring < WIRED_COUNT; wiring++) {
@@ -253,7 +253,7 @@ static void the_descriptor_wakes_for_a_message_and_not_without(void **state)
 
 /* ---------------------------------------------------------------------------- the shared socket */
 
-static void control_frames_travel_between_the_data(void **state)
+static void control_frames_travel_between_data_frames(void **state)
 {
     (void)state;
     enum { SIZE = 12 << 20, BIG = 65536 };
@@ -297,7 +297,7 @@ static void control_frames_travel_between_the_data(void **state)
 }
 
 /* The peer reads nothing: a frame that does not fit is refused, and the frames taken arrive. */
-static void control_frames_that_find_no_room_are_refused_and_none_is_lost(void **state)
+static void control_frames_without_room_are_refused_and_none_is_lost(void **state)
 {
     (void)state;
     enum { SIZE = 12 << 20, LENGTH = 2000, FRAME = TCP_CONTROL_HEADER_SIZE + LENGTH };
@@ -438,7 +438,7 @@ static void a_peer_that_lies_ends_the_endpoint(void **state)
     }
 }
 
-static void a_peer_may_not_have_more_reads_under_way_than_agreed(void **state)
+static void a_peer_with_more_reads_under_way_than_agreed_is_ended(void **state)
 {
     (void)state;
     struct end *end = end_create(RDMUX_ROLE_ACCEPT, NULL);
@@ -457,7 +457,7 @@ static void a_peer_may_not_have_more_reads_under_way_than_agreed(void **state)
     (void)close(peer);
 }
 
-static void bytes_that_come_one_by_one_are_understood(void **state)
+static void frames_that_arrive_byte_by_byte_are_decoded(void **state)
 {
     (void)state;
     struct end *end = end_create(RDMUX_ROLE_ACCEPT, NULL);
@@ -521,7 +521,7 @@ static void send_piece(struct end *end, int peer, const uint8_t *bytes, size_t s
 
 /* A control frame arrived in two pieces, and its buffer is free again when the next ones are sent.
  * The peer does not read them, and sends most of another frame meanwhile. */
-static void a_piece_of_a_frame_is_kept_apart_from_what_is_to_be_sent(void **state)
+static void a_partial_frame_is_kept_apart_from_the_bytes_to_send(void **state)
 {
     (void)state;
     enum { LENGTH = 60000, FRAME = TCP_CONTROL_HEADER_SIZE + LENGTH, PIECE = FRAME - 1 };
@@ -562,7 +562,7 @@ static void a_piece_of_a_frame_is_kept_apart_from_what_is_to_be_sent(void **stat
 
 /* ---------------------------------------------------------------------------- set-up that fails */
 
-static void a_refused_connection_says_where_and_why(void **state)
+static void a_refused_connection_names_the_address_and_the_reason(void **state)
 {
     (void)state;
     struct end *end = end_create(RDMUX_ROLE_CONNECT, NULL);
@@ -589,7 +589,7 @@ static void a_refused_connection_says_where_and_why(void **state)
 }
 
 /* Authentication is the core's to agree on, and the version's to carry through. */
-static void sides_of_which_one_encrypts_refuse_each_other(void **state)
+static void an_encrypting_side_and_a_clear_one_refuse_each_other(void **state)
 {
     uint8_t description[TCP_DESCRIPTION_SIZE];
     (void)state;
@@ -613,35 +613,36 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_refused_access_fails_that_request_and_changes_no_byte, forget),
-        cmocka_unit_test_setup(a_region_revoked_under_way_stops_the_copy_and_refuses, forget),
-        cmocka_unit_test_setup(a_message_longer_than_its_receive_fails_both_ends, forget),
-        cmocka_unit_test_setup(messages_that_came_are_reported_before_the_end, forget),
-        cmocka_unit_test_setup(quiesce_hands_out_what_has_come_and_counts_it, forget),
-        cmocka_unit_test_setup(an_endpoint_may_end_in_the_middle_of_anything, forget),
-        cmocka_unit_test_setup(the_descriptor_wakes_for_a_message_and_not_without, forget),
-        cmocka_unit_test_setup(control_frames_travel_between_the_data, forget),
-        cmocka_unit_test_setup(control_frames_that_find_no_room_are_refused_and_none_is_lost,
+        cmocka_unit_test_setup(a_region_revoked_during_a_copy_stops_it_and_refuses_the_request,
                                forget),
+        cmocka_unit_test_setup(a_message_longer_than_its_receive_fails_both_ends, forget),
+        cmocka_unit_test_setup(messages_that_arrived_are_reported_before_the_end, forget),
+        cmocka_unit_test_setup(quiesce_delivers_the_arrived_messages_and_counts_them, forget),
+        cmocka_unit_test_setup(an_endpoint_may_end_at_any_moment, forget),
+        cmocka_unit_test_setup(the_descriptor_wakes_only_for_a_message, forget),
+        cmocka_unit_test_setup(control_frames_travel_between_data_frames, forget),
+        cmocka_unit_test_setup(control_frames_without_room_are_refused_and_none_is_lost, forget),
         cmocka_unit_test_setup(a_shared_socket_keeps_its_options_and_stays_open, forget),
         cmocka_unit_test_setup(a_peer_that_lies_ends_the_endpoint, forget),
-        cmocka_unit_test_setup(a_peer_may_not_have_more_reads_under_way_than_agreed, forget),
-        cmocka_unit_test_setup(bytes_that_come_one_by_one_are_understood, forget),
-        cmocka_unit_test_setup(a_piece_of_a_frame_is_kept_apart_from_what_is_to_be_sent, forget),
-        cmocka_unit_test_setup(a_refused_connection_says_where_and_why, forget),
-        cmocka_unit_test_setup(sides_of_which_one_encrypts_refuse_each_other, forget),
+        cmocka_unit_test_setup(a_peer_with_more_reads_under_way_than_agreed_is_ended, forget),
+        cmocka_unit_test_setup(frames_that_arrive_byte_by_byte_are_decoded, forget),
+        cmocka_unit_test_setup(a_partial_frame_is_kept_apart_from_the_bytes_to_send, forget),
+        cmocka_unit_test_setup(a_refused_connection_names_the_address_and_the_reason, forget),
+        cmocka_unit_test_setup(an_encrypting_side_and_a_clear_one_refuse_each_other, forget),
     };
     const struct CMUnitTest carried[] = {
         cmocka_unit_test_setup(a_refused_access_fails_that_request_and_changes_no_byte,
                                forget_and_carry),
-        cmocka_unit_test_setup(a_region_revoked_under_way_stops_the_copy_and_refuses,
+        cmocka_unit_test_setup(a_region_revoked_during_a_copy_stops_it_and_refuses_the_request,
                                forget_and_carry),
         cmocka_unit_test_setup(a_message_longer_than_its_receive_fails_both_ends, forget_and_carry),
-        cmocka_unit_test_setup(messages_that_came_are_reported_before_the_end, forget_and_carry),
-        cmocka_unit_test_setup(quiesce_hands_out_what_has_come_and_counts_it, forget_and_carry),
-        cmocka_unit_test_setup(an_endpoint_may_end_in_the_middle_of_anything, forget_and_carry),
-        cmocka_unit_test_setup(the_descriptor_wakes_for_a_message_and_not_without, forget_and_carry),
-        cmocka_unit_test_setup(control_frames_travel_between_the_data, forget_and_carry),
-        cmocka_unit_test_setup(control_frames_that_find_no_room_are_refused_and_none_is_lost,
+        cmocka_unit_test_setup(messages_that_arrived_are_reported_before_the_end, forget_and_carry),
+        cmocka_unit_test_setup(quiesce_delivers_the_arrived_messages_and_counts_them,
+                               forget_and_carry),
+        cmocka_unit_test_setup(an_endpoint_may_end_at_any_moment, forget_and_carry),
+        cmocka_unit_test_setup(the_descriptor_wakes_only_for_a_message, forget_and_carry),
+        cmocka_unit_test_setup(control_frames_travel_between_data_frames, forget_and_carry),
+        cmocka_unit_test_setup(control_frames_without_room_are_refused_and_none_is_lost,
                                forget_and_carry),
         cmocka_unit_test_setup(a_shared_socket_keeps_its_options_and_stays_open, forget_and_carry),
     };

@@ -41,7 +41,7 @@ static const struct sample {
     { { .kind = TCP_PING, .credits = 1 }, 8 },
 };
 
-static void a_frame_decodes_to_what_was_encoded(void **state)
+static void a_frame_decodes_to_the_encoded_values(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(samples); i++) {
@@ -93,7 +93,7 @@ static void a_frame_cut_at_any_byte_asks_for_more_and_reads_no_byte_beyond(void 
     }
 }
 
-static void a_frame_that_cannot_be_is_refused(void **state)
+static void an_impossible_frame_is_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -130,7 +130,7 @@ static void a_frame_that_cannot_be_is_refused(void **state)
     }
 }
 
-static void what_follows_a_ping_belongs_to_it(void **state)
+static void a_ping_includes_the_bytes_after_it(void **state)
 {
     (void)state;
     uint8_t bytes[TCP_HEADER_MAX] = { 0 };
@@ -166,7 +166,7 @@ static void a_control_frame_tells_its_size_and_is_bounded(void **state)
     assert_int_equal(rdmux_tcp_control_size(bytes, sizeof(bytes), &size), RDMUX_PROTOCOL);
 }
 
-static void the_shares_of_a_payload_join_without_gap(void **state)
+static void the_shares_of_a_payload_join_without_a_gap(void **state)
 {
     (void)state;
     static const uint64_t lengths[] = { 0, 1, 4095, 4096, 4097, 262144, 1000003, 16 << 20 };
@@ -214,12 +214,12 @@ static void connection_data_is_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_frame_decodes_to_what_was_encoded),
+        cmocka_unit_test(a_frame_decodes_to_the_encoded_values),
         cmocka_unit_test(a_frame_cut_at_any_byte_asks_for_more_and_reads_no_byte_beyond),
-        cmocka_unit_test(a_frame_that_cannot_be_is_refused),
-        cmocka_unit_test(what_follows_a_ping_belongs_to_it),
+        cmocka_unit_test(an_impossible_frame_is_refused),
+        cmocka_unit_test(a_ping_includes_the_bytes_after_it),
         cmocka_unit_test(a_control_frame_tells_its_size_and_is_bounded),
-        cmocka_unit_test(the_shares_of_a_payload_join_without_gap),
+        cmocka_unit_test(the_shares_of_a_payload_join_without_a_gap),
         cmocka_unit_test(connection_data_is_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -82,7 +82,7 @@ static void check_end_after_chunk(const struct tcp_frame *frame, const char *par
     (void)forget(NULL);
 }
 
-static void no_request_begins_within_another(void **state)
+static void no_request_may_begin_within_another(void **state)
 {
     (void)state;
     uint8_t key[TCP_KEY_SIZE] = { 0, 1 };
@@ -96,7 +96,7 @@ static void no_request_begins_within_another(void **state)
         "within another");
 }
 
-static void what_follows_is_what_is_left(void **state)
+static void the_next_chunk_must_have_the_remaining_length(void **state)
 {
     (void)state;
     check_end_after_chunk(&(struct tcp_frame){ .kind = TCP_MORE, .length = REST - 1 },
@@ -105,7 +105,7 @@ static void what_follows_is_what_is_left(void **state)
                           "more of a request than it announced");
 }
 
-static void what_is_left_completes_the_write(void **state)
+static void a_chunk_of_the_remaining_length_completes_the_write(void **state)
 {
     (void)state;
     struct end *end = end_create(RDMUX_ROLE_ACCEPT, NULL);
@@ -129,7 +129,7 @@ static void what_is_left_completes_the_write(void **state)
     (void)close(peer);
 }
 
-static void a_data_socket_is_for_data(void **state)
+static void a_control_frame_on_a_data_socket_ends_the_endpoint(void **state)
 {
     (void)state;
     static const uint8_t control[8 + 3] = { 1, 0, 0, 0, 0, 0, 0, 3, 'a', 'b', 'c' };
@@ -200,7 +200,7 @@ static void check_all_arrived(struct pair pair)
     assert_memory_equal(target, striped, sizeof(striped));
 }
 
-static void what_follows_a_striped_write_waits_for_its_last_share(void **state)
+static void a_message_behind_a_striped_write_waits_for_its_last_share(void **state)
 {
     (void)state;
     struct pair pair = pair_create(WIRED_FOUR);
@@ -233,7 +233,7 @@ static void check_asleep(const struct end *end)
 
 /* It must wake neither for the message on socket 0, nor for bytes of a next share on a socket whose
  * own share is complete: it would spin as long as the peer likes. */
-static void who_waits_for_a_share_sleeps_until_it_comes(void **state)
+static void a_side_that_waits_for_a_share_sleeps_until_it_arrives(void **state)
 {
     (void)state;
     struct pair pair = pair_create(WIRED_FOUR);
@@ -259,7 +259,7 @@ static void who_waits_for_a_share_sleeps_until_it_comes(void **state)
 }
 
 /* One data socket of several breaks: both sides learn it, and no request in flight succeeds. */
-static void a_data_socket_that_breaks_ends_the_connection(void **state)
+static void a_broken_data_socket_ends_the_connection(void **state)
 {
     (void)state;
     for (uint32_t broken = 0; broken < 4; broken++) {
@@ -291,7 +291,7 @@ static void a_data_socket_that_breaks_ends_the_connection(void **state)
 }
 
 /* Neither side has bytes to read there, or to send. */
-static void a_data_socket_that_breaks_while_nothing_happens_is_noticed(void **state)
+static void a_broken_data_socket_of_an_idle_connection_is_noticed(void **state)
 {
     (void)state;
     for (uint32_t broken = 0; broken < 4; broken++) {
@@ -314,14 +314,14 @@ static void a_data_socket_that_breaks_while_nothing_happens_is_noticed(void **st
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(no_request_begins_within_another, forget),
-        cmocka_unit_test_setup(what_follows_is_what_is_left, forget),
-        cmocka_unit_test_setup(what_is_left_completes_the_write, forget),
-        cmocka_unit_test_setup(a_data_socket_is_for_data, forget),
-        cmocka_unit_test_setup(what_follows_a_striped_write_waits_for_its_last_share, forget),
-        cmocka_unit_test_setup(who_waits_for_a_share_sleeps_until_it_comes, forget),
-        cmocka_unit_test_setup(a_data_socket_that_breaks_ends_the_connection, forget),
-        cmocka_unit_test_setup(a_data_socket_that_breaks_while_nothing_happens_is_noticed, forget),
+        cmocka_unit_test_setup(no_request_may_begin_within_another, forget),
+        cmocka_unit_test_setup(the_next_chunk_must_have_the_remaining_length, forget),
+        cmocka_unit_test_setup(a_chunk_of_the_remaining_length_completes_the_write, forget),
+        cmocka_unit_test_setup(a_control_frame_on_a_data_socket_ends_the_endpoint, forget),
+        cmocka_unit_test_setup(a_message_behind_a_striped_write_waits_for_its_last_share, forget),
+        cmocka_unit_test_setup(a_side_that_waits_for_a_share_sleeps_until_it_arrives, forget),
+        cmocka_unit_test_setup(a_broken_data_socket_ends_the_connection, forget),
+        cmocka_unit_test_setup(a_broken_data_socket_of_an_idle_connection_is_noticed, forget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

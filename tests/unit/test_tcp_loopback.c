@@ -100,7 +100,7 @@ static void an_8_byte_ping_pong_is_one_send_and_one_recv_on_each_side(void **sta
 
 /* Each byte alone, and all bytes from it on: pieces before the place are skipped, empty ones,
  * too. */
-static void the_pieces_of_a_list_from_any_place_on_are_its_bytes_from_there(void **state)
+static void the_pieces_of_a_list_from_an_offset_are_its_bytes_from_there(void **state)
 {
     (void)state;
     uint8_t bytes[16];
@@ -160,7 +160,7 @@ static void a_batch_is_one_system_call(void **state)
     pair_destroy(pair);
 }
 
-static void what_more_held_back_goes_out_with_the_doorbell_or_the_next_poll(void **state)
+static void requests_held_back_by_more_are_sent_by_the_doorbell_or_the_next_poll(void **state)
 {
     (void)state;
     struct pair pair = pair_create(WIRED_ONE);
@@ -193,7 +193,7 @@ static void what_more_held_back_goes_out_with_the_doorbell_or_the_next_poll(void
 
 /* -------------------------------------------------------------------------------------- credits */
 
-static void a_send_waits_for_a_receive_and_answers_do_not_wait_with_it(void **state)
+static void a_send_waits_for_a_receive_and_answers_do_not_wait_behind_it(void **state)
 {
     (void)state;
     struct pair pair = pair_create(WIRED_ONE);
@@ -220,7 +220,7 @@ static void a_send_waits_for_a_receive_and_answers_do_not_wait_with_it(void **st
     pair_destroy(pair);
 }
 
-static void a_stream_through_a_single_receive_gets_through(void **state)
+static void a_stream_of_messages_needs_only_a_single_receive(void **state)
 {
     (void)state;
     struct pair pair = pair_create(WIRED_ONE);
@@ -242,7 +242,7 @@ static void a_stream_through_a_single_receive_gets_through(void **state)
 
 /* ------------------------------------------------------------------------------ shared receives */
 
-static void endpoints_share_receives_and_idle_ones_give_credits_back(void **state)
+static void endpoints_share_receives_and_idle_ones_return_credits(void **state)
 {
     (void)state;
     enum { PEERS = 5, ROUNDS = 40 };
@@ -303,7 +303,7 @@ static void endpoints_share_receives_and_idle_ones_give_credits_back(void **stat
     assert_int_equal(fake_fabric.allocations, 0);
 }
 
-static void shared_receives_reach_everybody_in_any_order_of_events(void **state)
+static void shared_receives_reach_every_endpoint_in_any_order_of_events(void **state)
 {
     (void)state;
     enum { PEERS = 4, EACH = 60, SEEDS = 30 };
@@ -371,7 +371,7 @@ static void shared_receives_reach_everybody_in_any_order_of_events(void **state)
 
 /* ------------------------------------------------------------------------------------ one-sided */
 
-static void writes_reads_and_atomics_of_any_size_do_what_they_say(void **state)
+static void writes_reads_and_atomics_of_any_size_have_the_right_effect(void **state)
 {
     (void)state;
     enum { SIZE = 6 << 20 };
@@ -562,7 +562,7 @@ static void more_reads_than_may_be_under_way_wait_their_turn(void **state)
 
 /* The socket is full, a message waits for room, and an answer waits that is too long to be
  * copied. */
-static void a_long_answer_lets_what_waits_for_room_go_first(void **state)
+static void requests_that_wait_for_room_precede_a_long_answer(void **state)
 {
     (void)state;
     enum { SIZE = 1 << 20, MESSAGES = 24, ANSWER = 100000 };
@@ -600,7 +600,7 @@ static void a_long_answer_lets_what_waits_for_room_go_first(void **state)
 }
 
 /* A new session waits for the other end, which may take its time. */
-static void a_socket_on_its_way_wakes_for_what_it_waits_for(void **state)
+static void a_connecting_socket_wakes_for_the_event_it_waits_for(void **state)
 {
     uint8_t description[TCP_DESCRIPTION_SIZE];
     uint8_t join[RDMUX_JOIN_SIZE + 1];
@@ -634,7 +634,7 @@ static void a_socket_on_its_way_wakes_for_what_it_waits_for(void **state)
 
 /* Polls with a small budget, then sleeps on the descriptor, but never while the stream has read
  * ahead. */
-static void what_the_socket_does_not_tell_of_wakes_the_caller(void **state)
+static void bytes_read_ahead_wake_the_caller(void **state)
 {
     (void)state;
     enum { LENGTH = 65536, SMALL = 40 };
@@ -757,7 +757,7 @@ static struct tcp_stream fill_socket(struct end *end, uint32_t index)
 /* One share of a striped message is missing, so the endpoint reads nothing else. Room in the socket
  * that its own message waits for still wakes it, whichever of the two came first, and whether the
  * arm came before or after. */
-static void room_in_a_socket_wakes_whoever_waits_for_a_share(void **state)
+static void room_in_a_socket_wakes_a_side_that_waits_to_send_a_share(void **state)
 {
     (void)state;
     enum { LENGTH = 256 << 10, SOCKETS = 4 };
@@ -818,7 +818,7 @@ static void room_in_a_socket_wakes_whoever_waits_for_a_share(void **state)
 }
 
 /* Socket and batch are full: a question waits. Then credits are recalled, and there is room. */
-static void a_recall_does_not_forget_a_question_that_found_no_room(void **state)
+static void a_recall_keeps_a_credit_request_that_found_no_room(void **state)
 {
     (void)state;
     struct pair pair = pair_create(WIRED_ONE);
@@ -850,46 +850,46 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(messages_of_any_size_arrive_in_order, forget),
         cmocka_unit_test_setup(an_8_byte_ping_pong_is_one_send_and_one_recv_on_each_side, forget),
-        cmocka_unit_test_setup(the_pieces_of_a_list_from_any_place_on_are_its_bytes_from_there,
-                               forget),
+        cmocka_unit_test_setup(the_pieces_of_a_list_from_an_offset_are_its_bytes_from_there, forget),
         cmocka_unit_test_setup(a_batch_is_one_system_call, forget),
-        cmocka_unit_test_setup(what_more_held_back_goes_out_with_the_doorbell_or_the_next_poll,
+        cmocka_unit_test_setup(requests_held_back_by_more_are_sent_by_the_doorbell_or_the_next_poll,
                                forget),
-        cmocka_unit_test_setup(a_send_waits_for_a_receive_and_answers_do_not_wait_with_it, forget),
-        cmocka_unit_test_setup(a_stream_through_a_single_receive_gets_through, forget),
-        cmocka_unit_test_setup(endpoints_share_receives_and_idle_ones_give_credits_back, forget),
-        cmocka_unit_test_setup(shared_receives_reach_everybody_in_any_order_of_events, forget),
-        cmocka_unit_test_setup(writes_reads_and_atomics_of_any_size_do_what_they_say, forget),
+        cmocka_unit_test_setup(a_send_waits_for_a_receive_and_answers_do_not_wait_behind_it, forget),
+        cmocka_unit_test_setup(a_stream_of_messages_needs_only_a_single_receive, forget),
+        cmocka_unit_test_setup(endpoints_share_receives_and_idle_ones_return_credits, forget),
+        cmocka_unit_test_setup(shared_receives_reach_every_endpoint_in_any_order_of_events, forget),
+        cmocka_unit_test_setup(writes_reads_and_atomics_of_any_size_have_the_right_effect, forget),
         cmocka_unit_test_setup(a_random_mix_in_both_directions_keeps_every_promise, forget),
         cmocka_unit_test_setup(more_reads_than_may_be_under_way_wait_their_turn, forget),
-        cmocka_unit_test_setup(a_long_answer_lets_what_waits_for_room_go_first, forget),
-        cmocka_unit_test_setup(room_in_a_socket_wakes_whoever_waits_for_a_share, forget),
-        cmocka_unit_test_setup(a_recall_does_not_forget_a_question_that_found_no_room, forget),
+        cmocka_unit_test_setup(requests_that_wait_for_room_precede_a_long_answer, forget),
+        cmocka_unit_test_setup(room_in_a_socket_wakes_a_side_that_waits_to_send_a_share, forget),
+        cmocka_unit_test_setup(a_recall_keeps_a_credit_request_that_found_no_room, forget),
     };
     const struct CMUnitTest carried[] = {
         cmocka_unit_test_setup(messages_of_any_size_arrive_in_order, forget_and_carry),
         cmocka_unit_test_setup(an_8_byte_ping_pong_is_one_send_and_one_recv_on_each_side,
                                forget_and_carry),
         cmocka_unit_test_setup(a_batch_is_one_system_call, forget_and_carry),
-        cmocka_unit_test_setup(a_send_waits_for_a_receive_and_answers_do_not_wait_with_it,
+        cmocka_unit_test_setup(a_send_waits_for_a_receive_and_answers_do_not_wait_behind_it,
                                forget_and_carry),
-        cmocka_unit_test_setup(a_stream_through_a_single_receive_gets_through, forget_and_carry),
-        cmocka_unit_test_setup(endpoints_share_receives_and_idle_ones_give_credits_back,
+        cmocka_unit_test_setup(a_stream_of_messages_needs_only_a_single_receive, forget_and_carry),
+        cmocka_unit_test_setup(endpoints_share_receives_and_idle_ones_return_credits,
                                forget_and_carry),
-        cmocka_unit_test_setup(shared_receives_reach_everybody_in_any_order_of_events,
+        cmocka_unit_test_setup(shared_receives_reach_every_endpoint_in_any_order_of_events,
                                forget_and_carry),
-        cmocka_unit_test_setup(writes_reads_and_atomics_of_any_size_do_what_they_say,
+        cmocka_unit_test_setup(writes_reads_and_atomics_of_any_size_have_the_right_effect,
                                forget_and_carry),
         cmocka_unit_test_setup(a_random_mix_in_both_directions_keeps_every_promise,
                                forget_and_carry),
         cmocka_unit_test_setup(more_reads_than_may_be_under_way_wait_their_turn, forget_and_carry),
-        cmocka_unit_test_setup(a_long_answer_lets_what_waits_for_room_go_first, forget_and_carry),
-        cmocka_unit_test_setup(a_socket_on_its_way_wakes_for_what_it_waits_for, forget_and_carry),
-        cmocka_unit_test_setup(what_the_socket_does_not_tell_of_wakes_the_caller, forget_and_carry),
-        cmocka_unit_test_setup(a_share_that_was_read_ahead_is_not_waited_for, forget_and_carry),
-        cmocka_unit_test_setup(room_in_a_socket_wakes_whoever_waits_for_a_share, forget_and_carry),
-        cmocka_unit_test_setup(a_recall_does_not_forget_a_question_that_found_no_room,
+        cmocka_unit_test_setup(requests_that_wait_for_room_precede_a_long_answer, forget_and_carry),
+        cmocka_unit_test_setup(a_connecting_socket_wakes_for_the_event_it_waits_for,
                                forget_and_carry),
+        cmocka_unit_test_setup(bytes_read_ahead_wake_the_caller, forget_and_carry),
+        cmocka_unit_test_setup(a_share_that_was_read_ahead_is_not_waited_for, forget_and_carry),
+        cmocka_unit_test_setup(room_in_a_socket_wakes_a_side_that_waits_to_send_a_share,
+                               forget_and_carry),
+        cmocka_unit_test_setup(a_recall_keeps_a_credit_request_that_found_no_room, forget_and_carry),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     return failed + cmocka_run_group_tests_name("carried", carried, NULL, NULL);

@@ -125,7 +125,7 @@ static void a_setting_that_cannot_be_read_is_no_finding(void **state)
     assert_int_equal(inspect(&(struct setting){ "/proc/sys/net/ipv4/tcp_ecn", NULL }).count, 0);
 }
 
-static void who_asks_for_no_ecn_is_told(void **state)
+static void a_system_that_does_not_request_ecn_is_a_finding(void **state)
 {
     (void)state;
     static const char *const texts[] = { "0\n", "2\n" };
@@ -139,7 +139,7 @@ static void who_asks_for_no_ecn_is_told(void **state)
     }
 }
 
-static void dctcp_is_for_where_it_is_allowed(void **state)
+static void dctcp_is_used_only_where_it_is_allowed(void **state)
 {
     (void)state;
     static const struct {
@@ -271,7 +271,7 @@ static int compare(const void *a, const void *b)
 
 /* Each buffer belongs to one taker only, however often the pool has grown, and is reused before the
  * pool grows. */
-static void buffers_are_apart_and_come_back(void **state)
+static void buffers_are_separate_and_reused(void **state)
 {
     (void)state;
     static uint8_t *buffers[BUFFERS_MAX];
@@ -308,7 +308,7 @@ static void buffers_are_apart_and_come_back(void **state)
 }
 
 /* Reserved all at once, and taken then: no chunk is full before another is begun. */
-static void buffers_reserved_before_they_are_taken_are_there(void **state)
+static void a_reserved_buffer_can_always_be_taken(void **state)
 {
     (void)state;
     static uint8_t *buffers[BUFFERS_MAX];
@@ -336,11 +336,11 @@ int main(void)
         cmocka_unit_test_setup(good_settings_are_no_finding, forget),
         cmocka_unit_test_setup(a_small_window_is_a_warning_with_its_size_and_remedy, forget),
         cmocka_unit_test_setup(a_setting_that_cannot_be_read_is_no_finding, forget),
-        cmocka_unit_test_setup(who_asks_for_no_ecn_is_told, forget),
-        cmocka_unit_test_setup(dctcp_is_for_where_it_is_allowed, forget),
+        cmocka_unit_test_setup(a_system_that_does_not_request_ecn_is_a_finding, forget),
+        cmocka_unit_test_setup(dctcp_is_used_only_where_it_is_allowed, forget),
         cmocka_unit_test_setup(nothing_is_paced_within_a_host, forget),
-        cmocka_unit_test_setup(buffers_are_apart_and_come_back, forget),
-        cmocka_unit_test_setup(buffers_reserved_before_they_are_taken_are_there, forget),
+        cmocka_unit_test_setup(buffers_are_separate_and_reused, forget),
+        cmocka_unit_test_setup(a_reserved_buffer_can_always_be_taken, forget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,7 +62,7 @@ static void connection_data_of_strangers_is_refused(void **state)
     end_destroy(end, true);
 }
 
-static void more_data_sockets_than_there_may_be_are_refused(void **state)
+static void too_many_data_sockets_are_refused(void **state)
 {
     (void)state;
     struct end *end = end_create(RDMUX_ROLE_CONNECT, NULL);
@@ -78,7 +78,7 @@ static void more_data_sockets_than_there_may_be_are_refused(void **state)
     free(end);
 }
 
-static void a_socket_that_nobody_asked_for_is_not_taken(void **state)
+static void an_unexpected_data_socket_is_not_taken(void **state)
 {
     (void)state;
     struct end *connector = opened(RDMUX_ROLE_CONNECT);
@@ -96,7 +96,7 @@ static void a_socket_that_nobody_asked_for_is_not_taken(void **state)
     end_destroy(acceptor, true);
 }
 
-static void a_connector_that_was_not_told_where_dials_nowhere(void **state)
+static void a_connector_without_an_address_does_not_dial(void **state)
 {
     (void)state;
     struct end *end = opened(RDMUX_ROLE_CONNECT);
@@ -124,7 +124,7 @@ static void look(void *user, const struct rdmux_provider_finding *finding)
     findings->tells_of_descriptors |= strstr(finding->text, "descriptors") != NULL;
 }
 
-static void few_descriptors_are_a_finding_and_many_are_none(void **state)
+static void a_low_descriptor_limit_is_a_finding_and_a_high_one_is_none(void **state)
 {
     (void)state;
     struct rlimit before;
@@ -153,10 +153,10 @@ int main(void)
         cmocka_unit_test_teardown(a_region_is_described_by_its_whole_key_only, forget),
         cmocka_unit_test_teardown(connection_data_needs_room, forget),
         cmocka_unit_test_teardown(connection_data_of_strangers_is_refused, forget),
-        cmocka_unit_test_teardown(more_data_sockets_than_there_may_be_are_refused, forget),
-        cmocka_unit_test_teardown(a_socket_that_nobody_asked_for_is_not_taken, forget),
-        cmocka_unit_test_teardown(a_connector_that_was_not_told_where_dials_nowhere, forget),
-        cmocka_unit_test(few_descriptors_are_a_finding_and_many_are_none),
+        cmocka_unit_test_teardown(too_many_data_sockets_are_refused, forget),
+        cmocka_unit_test_teardown(an_unexpected_data_socket_is_not_taken, forget),
+        cmocka_unit_test_teardown(a_connector_without_an_address_does_not_dial, forget),
+        cmocka_unit_test(a_low_descriptor_limit_is_a_finding_and_a_high_one_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -198,7 +198,7 @@ static void *ask(void *argument)
     return NULL;
 }
 
-static void threads_with_a_cq_each_talk_through_one_listener(void **state)
+static void threads_with_a_cq_each_connect_through_one_listener(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -274,7 +274,7 @@ static void *take_a_turn(void *argument)
     return NULL;
 }
 
-static void one_cq_may_go_from_thread_to_thread(void **state)
+static void a_cq_may_pass_from_thread_to_thread(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -485,7 +485,7 @@ static void *look_for_desk(void *argument)
     return NULL;
 }
 
-static void one_thread_looks_and_others_accept(void **state)
+static void one_thread_may_inspect_connections_that_others_accept(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
@@ -559,7 +559,7 @@ static void *wait_in_the_crowd(void *argument)
     return NULL;
 }
 
-static void of_a_crowd_that_accepts_everybody_is_served(void **state)
+static void every_thread_of_many_that_wait_in_accept_is_served(void **state)
 {
     (void)state;
     struct pair pair;
@@ -631,7 +631,7 @@ static void *live_a_life(void *argument)
     return NULL;
 }
 
-static void fabrics_of_many_threads_do_not_see_each_other(void **state)
+static void fabrics_of_different_threads_are_independent(void **state)
 {
     (void)state;
     static char tcp[] = "tcp";
@@ -724,12 +724,12 @@ static void connections_come_and_go_on_many_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_with_a_cq_each_talk_through_one_listener),
-        cmocka_unit_test(one_cq_may_go_from_thread_to_thread),
+        cmocka_unit_test(threads_with_a_cq_each_connect_through_one_listener),
+        cmocka_unit_test(a_cq_may_pass_from_thread_to_thread),
         cmocka_unit_test(regions_come_and_go_while_others_write_to_them),
-        cmocka_unit_test(one_thread_looks_and_others_accept),
-        cmocka_unit_test(of_a_crowd_that_accepts_everybody_is_served),
-        cmocka_unit_test(fabrics_of_many_threads_do_not_see_each_other),
+        cmocka_unit_test(one_thread_may_inspect_connections_that_others_accept),
+        cmocka_unit_test(every_thread_of_many_that_wait_in_accept_is_served),
+        cmocka_unit_test(fabrics_of_different_threads_are_independent),
         cmocka_unit_test(connections_come_and_go_on_many_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -146,7 +146,7 @@ static void a_hello_waits_for_room(void **state)
     close_line(&line);
 }
 
-static void less_than_a_hello_does_not_begin_a_session(void **state)
+static void a_partial_client_hello_begins_no_session(void **state)
 {
     struct line line;
     size_t done = 0;
@@ -223,7 +223,7 @@ static void a_session_that_may_carry_data_has_long_records(void **state)
     close_line(&line);
 }
 
-static void an_answer_between_two_looks_is_not_taken_for_another(void **state)
+static void an_answer_between_two_checks_is_not_mistaken_for_another(void **state)
 {
     struct line line;
     uint8_t out[16];
@@ -300,7 +300,7 @@ static void a_refusal_may_come_byte_by_byte(void **state)
     check_refusal(12, 0x77, RDMUX_PROTOCOL, "not one we understand");
 }
 
-static void an_acceptor_of_another_version_is_told_apart(void **state)
+static void an_acceptor_of_another_version_is_recognized(void **state)
 {
     struct line line;
     (void)state;
@@ -340,7 +340,7 @@ static void a_connectors_hello_may_come_byte_by_byte(void **state)
     close_line(&line);
 }
 
-static void what_is_no_hello_ends_with_its_first_wrong_byte(void **state)
+static void a_malformed_hello_ends_the_session_at_its_first_wrong_byte(void **state)
 {
     struct line line;
     (void)state;
@@ -352,7 +352,7 @@ static void what_is_no_hello_ends_with_its_first_wrong_byte(void **state)
     close_line(&line);
 }
 
-static void an_end_before_authentication_says_what_to_look_at(void **state)
+static void an_end_before_authentication_reports_possible_causes(void **state)
 {
     struct line line;
     uint8_t out[16];
@@ -373,14 +373,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_megabyte_each_way_goes_through_sockets_that_take_little),
         cmocka_unit_test(a_hello_waits_for_room),
-        cmocka_unit_test(less_than_a_hello_does_not_begin_a_session),
+        cmocka_unit_test(a_partial_client_hello_begins_no_session),
         cmocka_unit_test(a_session_that_may_carry_data_has_long_records),
-        cmocka_unit_test(an_answer_between_two_looks_is_not_taken_for_another),
+        cmocka_unit_test(an_answer_between_two_checks_is_not_mistaken_for_another),
         cmocka_unit_test(a_refusal_may_come_byte_by_byte),
-        cmocka_unit_test(an_acceptor_of_another_version_is_told_apart),
+        cmocka_unit_test(an_acceptor_of_another_version_is_recognized),
         cmocka_unit_test(a_connectors_hello_may_come_byte_by_byte),
-        cmocka_unit_test(what_is_no_hello_ends_with_its_first_wrong_byte),
-        cmocka_unit_test(an_end_before_authentication_says_what_to_look_at),
+        cmocka_unit_test(a_malformed_hello_ends_the_session_at_its_first_wrong_byte),
+        cmocka_unit_test(an_end_before_authentication_reports_possible_causes),
     };
     return cmocka_run_group_tests_name("tls", tests, make_auth_folder, remove_auth_folder);
 }

@@ -95,7 +95,7 @@ static int unread(const struct line *line)
 }
 
 /* A frame in records of one byte, of which one turn takes only the permitted number. */
-static void a_turn_of_a_control_channel_ends_after_so_many_records(void **state)
+static void a_turn_of_a_control_channel_ends_after_a_fixed_number_of_records(void **state)
 {
     enum { PAYLOAD = 320, TAKEN = TURN_READS };
     static uint8_t frame[RDMUX_FRAME_HEADER_SIZE + PAYLOAD];
@@ -128,7 +128,7 @@ static void a_turn_of_a_control_channel_ends_after_so_many_records(void **state)
 }
 
 /* The same in clear, where the socket is read that often. */
-static void a_turn_in_clear_ends_after_so_many_frames(void **state)
+static void a_turn_in_clear_ends_after_a_fixed_number_of_frames(void **state)
 {
     enum { FRAMES = 1000 };
     static uint8_t frames[FRAMES * RDMUX_FRAME_HEADER_SIZE];
@@ -155,7 +155,7 @@ static void a_turn_in_clear_ends_after_so_many_frames(void **state)
 }
 
 /* The handshake of a pending connection in records of one byte. */
-static void a_step_of_a_handshake_ends_after_so_many_records(void **state)
+static void a_step_of_a_handshake_ends_after_a_fixed_number_of_records(void **state)
 {
     enum { RECORD = 6, MESSAGE = 1000, RECORDS = 2 * RDMUX_TLS_SHAKE_RECORDS };
     static const uint8_t beginning[] = { 0x01, 0x00, MESSAGE >> 8, MESSAGE & 0xff };
@@ -214,7 +214,7 @@ static void renew_without_end(struct rdmux_tls *tls)
     }
 }
 
-static void a_peer_that_renews_without_end_breaks_the_protocol(void **state)
+static void a_peer_that_renews_its_key_without_end_breaks_the_protocol(void **state)
 {
     struct pair pair;
     (void)state;
@@ -233,7 +233,7 @@ static void a_peer_that_renews_without_end_breaks_the_protocol(void **state)
 }
 
 /* Frames that lie in the session when the turn is over: no socket signals them. */
-static void frames_behind_the_end_of_a_turn_are_not_forgotten(void **state)
+static void frames_left_at_the_end_of_a_turn_are_read_in_the_next(void **state)
 {
     enum { FRAMES = 5 * RDMUX_CHANNEL_TURN_FRAMES };
     static uint8_t bytes[FRAMES * RDMUX_FRAME_HEADER_SIZE + RDMUX_MESSAGE_MAX];
@@ -278,11 +278,11 @@ static void frames_behind_the_end_of_a_turn_are_not_forgotten(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_turn_of_a_control_channel_ends_after_so_many_records),
-        cmocka_unit_test(a_turn_in_clear_ends_after_so_many_frames),
-        cmocka_unit_test(a_step_of_a_handshake_ends_after_so_many_records),
-        cmocka_unit_test(a_peer_that_renews_without_end_breaks_the_protocol),
-        cmocka_unit_test(frames_behind_the_end_of_a_turn_are_not_forgotten),
+        cmocka_unit_test(a_turn_of_a_control_channel_ends_after_a_fixed_number_of_records),
+        cmocka_unit_test(a_turn_in_clear_ends_after_a_fixed_number_of_frames),
+        cmocka_unit_test(a_step_of_a_handshake_ends_after_a_fixed_number_of_records),
+        cmocka_unit_test(a_peer_that_renews_its_key_without_end_breaks_the_protocol),
+        cmocka_unit_test(frames_left_at_the_end_of_a_turn_are_read_in_the_next),
     };
     return cmocka_run_group_tests_name("turns", tests, make_auth_folder, remove_auth_folder);
 }

@@ -81,7 +81,7 @@ static struct rdmux_remote *import_still(const struct scene *scene, struct rdmux
     return remote;
 }
 
-static void an_end_that_nobody_can_explain_is_told_at_once(void **state)
+static void an_end_that_neither_side_can_explain_is_reported_at_once(void **state)
 {
     (void)state;
     struct scene scene;
@@ -100,7 +100,7 @@ static void an_end_that_nobody_can_explain_is_told_at_once(void **state)
 }
 
 /* A peer that is suspended, or of a version that skips the question. */
-static void a_peer_that_does_not_answer_is_not_waited_for_long(void **state)
+static void a_peer_that_does_not_answer_delays_the_end_only_briefly(void **state)
 {
     (void)state;
     struct scene scene;
@@ -116,7 +116,7 @@ static void a_peer_that_does_not_answer_is_not_waited_for_long(void **state)
 
 /* b revoked a region while a's write was in flight. a's path ends, and a does not know that the
  * write was refused. */
-static void a_peer_that_took_a_key_away_says_so(void **state)
+static void a_peer_that_invalidated_a_key_reports_it(void **state)
 {
     (void)state;
     struct scene scene;
@@ -133,7 +133,7 @@ static void a_peer_that_took_a_key_away_says_so(void **state)
 }
 
 /* Two revocations in a row, each of which is answered when its requests are done. */
-static void a_peer_that_was_answered_has_refused_nothing(void **state)
+static void a_peer_whose_revocation_was_answered_has_refused_nothing(void **state)
 {
     (void)state;
     enum { REVOCATIONS = 2 };
@@ -172,7 +172,7 @@ static void a_peer_that_was_answered_has_refused_nothing(void **state)
 }
 
 /* Here a revoked, and b did not answer; a's own path ends without a reason. */
-static void a_side_that_took_a_key_away_knows_it_by_itself(void **state)
+static void a_side_that_invalidated_a_key_needs_no_answer(void **state)
 {
     (void)state;
     struct scene scene;
@@ -192,7 +192,7 @@ static void a_side_that_took_a_key_away_knows_it_by_itself(void **state)
 }
 
 /* b's path ends first, and a refusal is on its way to a, which has a write in flight. */
-static void a_peer_with_requests_under_way_waits_for_what_becomes_of_them(void **state)
+static void a_peer_with_requests_under_way_waits_for_their_outcome(void **state)
 {
     (void)state;
     struct scene scene;
@@ -224,7 +224,7 @@ static void a_peer_with_requests_under_way_waits_for_what_becomes_of_them(void *
 }
 
 /* Both paths end without a reason: neither side waits for the other. */
-static void two_ends_that_know_nothing_are_told_at_once(void **state)
+static void two_ends_without_a_cause_are_reported_at_once(void **state)
 {
     (void)state;
     struct scene scene;
@@ -245,7 +245,7 @@ static void two_ends_that_know_nothing_are_told_at_once(void **state)
 }
 
 /* A process that ends: its end is reported, not the key that was taken from it. */
-static void a_peer_that_ends_meanwhile_is_gone(void **state)
+static void a_peer_that_ends_during_the_question_is_gone(void **state)
 {
     (void)state;
     struct scene scene;
@@ -261,14 +261,14 @@ static void a_peer_that_ends_meanwhile_is_gone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_end_that_nobody_can_explain_is_told_at_once),
-        cmocka_unit_test(a_peer_that_does_not_answer_is_not_waited_for_long),
-        cmocka_unit_test(a_peer_that_took_a_key_away_says_so),
-        cmocka_unit_test(a_peer_that_was_answered_has_refused_nothing),
-        cmocka_unit_test(a_side_that_took_a_key_away_knows_it_by_itself),
-        cmocka_unit_test(a_peer_with_requests_under_way_waits_for_what_becomes_of_them),
-        cmocka_unit_test(two_ends_that_know_nothing_are_told_at_once),
-        cmocka_unit_test(a_peer_that_ends_meanwhile_is_gone),
+        cmocka_unit_test(an_end_that_neither_side_can_explain_is_reported_at_once),
+        cmocka_unit_test(a_peer_that_does_not_answer_delays_the_end_only_briefly),
+        cmocka_unit_test(a_peer_that_invalidated_a_key_reports_it),
+        cmocka_unit_test(a_peer_whose_revocation_was_answered_has_refused_nothing),
+        cmocka_unit_test(a_side_that_invalidated_a_key_needs_no_answer),
+        cmocka_unit_test(a_peer_with_requests_under_way_waits_for_their_outcome),
+        cmocka_unit_test(two_ends_without_a_cause_are_reported_at_once),
+        cmocka_unit_test(a_peer_that_ends_during_the_question_is_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

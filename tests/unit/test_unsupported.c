@@ -15,7 +15,7 @@ static void report_nothing(void *user, const struct rdmux_provider_finding *find
     fail_msg("a finding: %s", finding->text);
 }
 
-static void a_device_without_events_has_no_descriptor_and_never_one(void **state)
+static void a_device_without_events_has_no_descriptor_and_no_event(void **state)
 {
     (void)state;
     struct rdmux_provider_event event = { .reason = RDMUX_REASON_PORT_DOWN };
@@ -26,7 +26,7 @@ static void a_device_without_events_has_no_descriptor_and_never_one(void **state
     assert_int_equal(event.reason, RDMUX_REASON_PORT_DOWN);
 }
 
-static void what_a_path_lacks_is_unsupported(void **state)
+static void operations_that_a_path_lacks_are_unsupported(void **state)
 {
     (void)state;
     const struct rdmux_provider_ops ops = { .name = "some" };
@@ -44,8 +44,8 @@ static void what_a_path_lacks_is_unsupported(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_device_without_events_has_no_descriptor_and_never_one),
-        cmocka_unit_test(what_a_path_lacks_is_unsupported),
+        cmocka_unit_test(a_device_without_events_has_no_descriptor_and_no_event),
+        cmocka_unit_test(operations_that_a_path_lacks_are_unsupported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

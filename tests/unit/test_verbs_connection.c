@@ -52,7 +52,7 @@ static struct verbs_connection fullest(void)
     return connection;
 }
 
-static void what_was_encoded_decodes_to_the_same(void **state)
+static void connection_data_decodes_to_the_encoded_values(void **state)
 {
     (void)state;
     const struct verbs_connection in = fullest();
@@ -87,7 +87,7 @@ static void what_was_encoded_decodes_to_the_same(void **state)
     assert_memory_equal(out.where.pkeys, in.where.pkeys, sizeof(in.where.pkeys));
 }
 
-static void an_end_that_does_not_say_how_much_its_side_channel_takes_means_the_most(void **state)
+static void a_missing_depth_of_the_side_channel_means_the_most(void **state)
 {
     (void)state;
     struct verbs_connection in = fullest();
@@ -117,7 +117,7 @@ static void data_cut_short_at_any_byte_is_refused_and_leaves_the_output_alone(vo
     }
 }
 
-static void a_later_version_may_say_more(void **state)
+static void data_of_a_later_version_may_be_longer(void **state)
 {
     (void)state;
     const struct verbs_connection in = fullest();
@@ -129,7 +129,7 @@ static void a_later_version_may_say_more(void **state)
                      RDMUX_OK);
 }
 
-static void senseless_data_is_refused(void **state)
+static void impossible_values_are_refused(void **state)
 {
     (void)state;
     enum { WHERE = VERBS_CONNECTION_FIXED, FIRST_KIND = WHERE + 8, SECOND_KIND = FIRST_KIND + 17 };
@@ -261,7 +261,7 @@ static void both_ends_choose_the_same_partition(void **state)
     }
 }
 
-static void gids_are_printed_as_what_they_are(void **state)
+static void gids_are_printed_in_the_form_of_their_kind(void **state)
 {
     (void)state;
     char text[64];
@@ -278,14 +278,14 @@ static void gids_are_printed_as_what_they_are(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_encoded_decodes_to_the_same),
-        cmocka_unit_test(an_end_that_does_not_say_how_much_its_side_channel_takes_means_the_most),
+        cmocka_unit_test(connection_data_decodes_to_the_encoded_values),
+        cmocka_unit_test(a_missing_depth_of_the_side_channel_means_the_most),
         cmocka_unit_test(data_cut_short_at_any_byte_is_refused_and_leaves_the_output_alone),
-        cmocka_unit_test(a_later_version_may_say_more),
-        cmocka_unit_test(senseless_data_is_refused),
+        cmocka_unit_test(data_of_a_later_version_may_be_longer),
+        cmocka_unit_test(impossible_values_are_refused),
         cmocka_unit_test(both_ends_choose_the_same_kind_of_address),
         cmocka_unit_test(both_ends_choose_the_same_partition),
-        cmocka_unit_test(gids_are_printed_as_what_they_are),
+        cmocka_unit_test(gids_are_printed_in_the_form_of_their_kind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,7 @@ static const struct verbs_region region = {
     .key = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 },
 };
 
-static void a_region_decodes_to_what_was_encoded(void **state)
+static void a_region_decodes_to_the_encoded_values(void **state)
 {
     (void)state;
     uint8_t bytes[VERBS_REGION_SIZE + 8] = { 0 };
@@ -33,7 +33,7 @@ static void a_region_decodes_to_what_was_encoded(void **state)
     assert_int_equal(rdmux_verbs_region_decode(bytes, sizeof(bytes), 4096, &out), RDMUX_OK);
 }
 
-static void a_region_cut_short_or_senseless_is_refused(void **state)
+static void a_region_cut_short_or_impossible_is_refused(void **state)
 {
     (void)state;
     uint8_t bytes[VERBS_REGION_SIZE];
@@ -67,7 +67,7 @@ static const struct verbs_side_message request = {
     .key = { 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1 },
 };
 
-static void a_side_message_decodes_to_what_was_encoded(void **state)
+static void a_side_message_decodes_to_the_encoded_values(void **state)
 {
     (void)state;
     uint8_t bytes[VERBS_SIDE_SIZE];
@@ -120,9 +120,9 @@ static void a_side_message_of_another_size_or_kind_is_refused(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_region_decodes_to_what_was_encoded),
-        cmocka_unit_test(a_region_cut_short_or_senseless_is_refused),
-        cmocka_unit_test(a_side_message_decodes_to_what_was_encoded),
+        cmocka_unit_test(a_region_decodes_to_the_encoded_values),
+        cmocka_unit_test(a_region_cut_short_or_impossible_is_refused),
+        cmocka_unit_test(a_side_message_decodes_to_the_encoded_values),
         cmocka_unit_test(a_side_message_of_another_size_or_kind_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

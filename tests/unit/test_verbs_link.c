@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-static void speed_times_width_is_what_a_link_carries(void **state)
+static void the_bandwidth_of_a_link_is_speed_times_width(void **state)
 {
     (void)state;
     static const struct {
@@ -32,7 +32,7 @@ static void speed_times_width_is_what_a_link_carries(void **state)
     }
 }
 
-static void unknown_codes_give_nothing(void **state)
+static void an_unknown_code_gives_no_figure(void **state)
 {
     (void)state;
     assert_true(rdmux_verbs_link_bandwidth(0, 2) == 0);
@@ -54,8 +54,8 @@ static void mtu_codes_are_powers_of_two(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(speed_times_width_is_what_a_link_carries),
-        cmocka_unit_test(unknown_codes_give_nothing),
+        cmocka_unit_test(the_bandwidth_of_a_link_is_speed_times_width),
+        cmocka_unit_test(an_unknown_code_gives_no_figure),
         cmocka_unit_test(mtu_codes_are_powers_of_two),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

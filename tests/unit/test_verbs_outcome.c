@@ -72,7 +72,7 @@ static void a_failed_receive_has_the_status_of_its_cause(void **state)
     }
 }
 
-static void every_status_has_a_text_and_none_but_success_is_ok(void **state)
+static void every_status_has_a_text_and_only_success_is_ok(void **state)
 {
     (void)state;
     for (uint32_t status = 1; status < VERBS_WC_STATUSES; status++) {
@@ -91,7 +91,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failed_request_has_the_status_of_its_cause),
         cmocka_unit_test(a_failed_receive_has_the_status_of_its_cause),
-        cmocka_unit_test(every_status_has_a_text_and_none_but_success_is_ok),
+        cmocka_unit_test(every_status_has_a_text_and_only_success_is_ok),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

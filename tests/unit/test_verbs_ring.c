@@ -63,7 +63,7 @@ static void a_queue_has_room_for_its_depth_and_no_more(void **state)
     }
 }
 
-static void what_somebody_waits_for_raises_a_completion(void **state)
+static void a_request_that_is_waited_for_raises_a_completion(void **state)
 {
     (void)state;
     struct queue queue;
@@ -85,7 +85,7 @@ static void the_first_work_in_an_idle_queue_raises_a_completion(void **state)
     assert_true(take(&queue, &queue.requests[2], VERBS_WISH_NONE));
 }
 
-static void at_least_one_in_so_many_raises_a_completion(void **state)
+static void at_least_one_request_in_a_fixed_number_raises_a_completion(void **state)
 {
     (void)state;
     struct queue queue;
@@ -98,7 +98,7 @@ static void at_least_one_in_so_many_raises_a_completion(void **state)
     assert_false(take(&queue, NULL, VERBS_WISH_NONE));
 }
 
-static void the_parts_of_a_request_leave_it_to_the_last(void **state)
+static void only_the_last_part_of_a_request_raises_a_completion(void **state)
 {
     (void)state;
     struct queue queue;
@@ -132,7 +132,7 @@ static void a_request_is_reported_once_at_its_last_slot(void **state)
     }
 }
 
-static void only_slots_under_way_are_believed(void **state)
+static void only_slots_under_way_count_as_posted(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]); i++) {
@@ -154,7 +154,7 @@ static void only_slots_under_way_are_believed(void **state)
     }
 }
 
-static void silent_work_is_what_no_completion_will_tell_of(void **state)
+static void silent_work_is_work_behind_the_last_completion(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]); i++) {
@@ -177,7 +177,7 @@ static void silent_work_is_what_no_completion_will_tell_of(void **state)
 
 /* Whatever is posted: a completion for the newest slot that raises one always leaves room, or there
  * was none taken. */
-static void a_queue_that_nobody_waits_for_never_stalls(void **state)
+static void a_queue_without_signaled_requests_never_stalls(void **state)
 {
     (void)state;
     for (uint32_t every = 1; every <= DEPTH / 2; every++) {
@@ -219,7 +219,7 @@ static void receives_are_used_in_posting_order(void **state)
     assert_null(verbs_receive_ring_retire(&ring, 2));
 }
 
-static void a_wr_id_says_whose_it_is(void **state)
+static void a_wr_id_identifies_its_work_and_queue(void **state)
 {
     (void)state;
     static const struct {
@@ -250,16 +250,16 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_queue_has_room_for_its_depth_and_no_more),
-        cmocka_unit_test(what_somebody_waits_for_raises_a_completion),
+        cmocka_unit_test(a_request_that_is_waited_for_raises_a_completion),
         cmocka_unit_test(the_first_work_in_an_idle_queue_raises_a_completion),
-        cmocka_unit_test(at_least_one_in_so_many_raises_a_completion),
-        cmocka_unit_test(the_parts_of_a_request_leave_it_to_the_last),
+        cmocka_unit_test(at_least_one_request_in_a_fixed_number_raises_a_completion),
+        cmocka_unit_test(only_the_last_part_of_a_request_raises_a_completion),
         cmocka_unit_test(a_request_is_reported_once_at_its_last_slot),
-        cmocka_unit_test(only_slots_under_way_are_believed),
-        cmocka_unit_test(silent_work_is_what_no_completion_will_tell_of),
-        cmocka_unit_test(a_queue_that_nobody_waits_for_never_stalls),
+        cmocka_unit_test(only_slots_under_way_count_as_posted),
+        cmocka_unit_test(silent_work_is_work_behind_the_last_completion),
+        cmocka_unit_test(a_queue_without_signaled_requests_never_stalls),
         cmocka_unit_test(receives_are_used_in_posting_order),
-        cmocka_unit_test(a_wr_id_says_whose_it_is),
+        cmocka_unit_test(a_wr_id_identifies_its_work_and_queue),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -184,7 +184,7 @@ static void a_roce_path_names_its_address_and_port(void **state)
     clear_scene(&scene);
 }
 
-static void the_interface_on_the_way_to_the_peer_is_that_of_the_other_family_too(void **state)
+static void addresses_of_both_families_use_the_interface_on_the_route_to_the_peer(void **state)
 {
     (void)state;
     struct scene scene;
@@ -210,7 +210,7 @@ static void progress_both(struct pair *pair)
     CHECK_OK(rdmux_fabric_progress(pair->fabric_b));
 }
 
-static void a_roce_endpoint_ends_when_its_own_address_goes_and_not_another_one(void **state)
+static void a_roce_endpoint_ends_when_its_own_address_is_removed_and_not_another_one(void **state)
 {
     (void)state;
     struct scene scene;
@@ -234,7 +234,7 @@ static void a_roce_endpoint_ends_when_its_own_address_goes_and_not_another_one(v
 }
 
 /* The trial of the adapter finds it out, before the first endpoint is opened. */
-static void an_adapter_whose_atomics_are_wrong_is_not_asked_for_any(void **state)
+static void an_adapter_with_wrong_atomics_is_given_none(void **state)
 {
     (void)state;
     static const struct {
@@ -299,7 +299,7 @@ static void an_iwarp_adapter_has_one_address_of_each_kind(void **state)
 }
 
 /* A thread of its own makes the call that connects; nothing else reports its failure. */
-static void an_iwarp_connection_that_cannot_be_made_ends_the_attempt_with_its_error(void **state)
+static void a_failed_iwarp_connection_ends_the_attempt_with_its_error(void **state)
 {
     (void)state;
     struct scene scene;
@@ -346,7 +346,7 @@ static struct rdmux_wc await_entry(struct pair *pair, struct rdmux_cq *cq)
 }
 
 /* An honest peer, and a side that falsely believes that its longest region is a byte shorter. */
-static void a_notice_over_iwarp_is_held_against_the_longest_region(void **state)
+static void a_notice_over_iwarp_is_checked_against_the_longest_region(void **state)
 {
     (void)state;
     enum { LENGTH = 1 << 20 };
@@ -402,7 +402,7 @@ static void poll_both(struct pair *pair)
 
 /* An iWARP device completes a message once TCP has it, whether the peer's machine is there or
  * not. */
-static void over_iwarp_a_message_that_was_sent_is_no_sign_of_life(void **state)
+static void a_sent_message_is_no_sign_of_life_over_iwarp(void **state)
 {
     (void)state;
     enum { FOR_EVER_MS = 3600000, ANSWERED = 2, UNANSWERED = 3, DEPTH = 32 };
@@ -500,7 +500,7 @@ static void a_write_reaches_a_region_of_soft_iwarp_which_keeps_its_address(void 
 
 /* The writes wrap around the fast path's ring several times, and the program reads the count while
  * the fast path is open. */
-static void writes_over_the_lane_are_counted(void **state)
+static void fast_path_writes_are_counted(void **state)
 {
     (void)state;
     enum { DEPTH = 8, WRITES = 50 };
@@ -556,7 +556,7 @@ static void expect_receives(struct rdmux_cq *cq, uint32_t count)
 /* One endpoint of a cq has its own receives, the other one an SRQ. A completion queue of the device
  * has room for the receives of either, but not of both: if they shared one it would overrun, as
  * neither polls. */
-static void no_completion_queue_is_shared_by_more_than_it_has_room_for(void **state)
+static void a_completion_queue_is_shared_only_up_to_its_room(void **state)
 {
     (void)state;
     enum { OWN = 200, SHARED = 100, FEW = 4 };
@@ -615,7 +615,7 @@ static bool is_draining(const struct rdmux_ep *ep)
 /* Two messages have come, and the device reports them late, one after the other. The endpoint waits
  * for 20 ms in which the device reports nothing, by its own clock; the device's time is another
  * one. */
-static void an_endpoint_that_ends_waits_while_the_device_tells_of_messages(void **state)
+static void an_ending_endpoint_waits_while_the_device_reports_messages(void **state)
 {
     (void)state;
     enum { NOT_LONG_MS = 15 };
@@ -661,17 +661,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_roce_path_names_its_address_and_port),
-        cmocka_unit_test(the_interface_on_the_way_to_the_peer_is_that_of_the_other_family_too),
-        cmocka_unit_test(a_roce_endpoint_ends_when_its_own_address_goes_and_not_another_one),
-        cmocka_unit_test(an_adapter_whose_atomics_are_wrong_is_not_asked_for_any),
+        cmocka_unit_test(addresses_of_both_families_use_the_interface_on_the_route_to_the_peer),
+        cmocka_unit_test(a_roce_endpoint_ends_when_its_own_address_is_removed_and_not_another_one),
+        cmocka_unit_test(an_adapter_with_wrong_atomics_is_given_none),
         cmocka_unit_test(an_iwarp_adapter_has_one_address_of_each_kind),
-        cmocka_unit_test(an_iwarp_connection_that_cannot_be_made_ends_the_attempt_with_its_error),
-        cmocka_unit_test(a_notice_over_iwarp_is_held_against_the_longest_region),
-        cmocka_unit_test(over_iwarp_a_message_that_was_sent_is_no_sign_of_life),
+        cmocka_unit_test(a_failed_iwarp_connection_ends_the_attempt_with_its_error),
+        cmocka_unit_test(a_notice_over_iwarp_is_checked_against_the_longest_region),
+        cmocka_unit_test(a_sent_message_is_no_sign_of_life_over_iwarp),
         cmocka_unit_test(a_write_reaches_a_region_of_soft_iwarp_which_keeps_its_address),
-        cmocka_unit_test(writes_over_the_lane_are_counted),
-        cmocka_unit_test(no_completion_queue_is_shared_by_more_than_it_has_room_for),
-        cmocka_unit_test(an_endpoint_that_ends_waits_while_the_device_tells_of_messages),
+        cmocka_unit_test(fast_path_writes_are_counted),
+        cmocka_unit_test(a_completion_queue_is_shared_only_up_to_its_room),
+        cmocka_unit_test(an_ending_endpoint_waits_while_the_device_reports_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,7 +50,7 @@ static void the_default_liveness_time_gives_what_is_documented(void **state)
     assert_true(rdmux_verbs_give_up_ns(code, 6) == UINT64_C(268435456) * 7);
 }
 
-static void a_peer_s_device_gets_the_time_it_says_it_needs(void **state)
+static void a_peers_device_gets_the_time_it_asks_for(void **state)
 {
     (void)state;
     assert_int_equal(rdmux_verbs_ack_code(100, 15), 16);
@@ -60,7 +60,7 @@ static void a_peer_s_device_gets_the_time_it_says_it_needs(void **state)
 }
 
 /* Soft RoCE says that it needs 134 ms, so one try takes 268: seven of them would be 1.9 s. */
-static void where_a_try_takes_long_there_are_fewer(void **state)
+static void long_tries_are_fewer(void **state)
 {
     (void)state;
     static const struct {
@@ -98,7 +98,7 @@ static void a_missing_receive_costs_little(void **state)
     }
 }
 
-static void rnr_codes_mean_what_the_specification_says(void **state)
+static void rnr_codes_have_the_meaning_of_the_specification(void **state)
 {
     (void)state;
     static const struct {
@@ -120,10 +120,10 @@ int main(void)
         cmocka_unit_test(a_silent_peer_is_given_up_within_the_liveness_time),
         cmocka_unit_test(codes_stay_within_their_bounds),
         cmocka_unit_test(the_default_liveness_time_gives_what_is_documented),
-        cmocka_unit_test(a_peer_s_device_gets_the_time_it_says_it_needs),
-        cmocka_unit_test(where_a_try_takes_long_there_are_fewer),
+        cmocka_unit_test(a_peers_device_gets_the_time_it_asks_for),
+        cmocka_unit_test(long_tries_are_fewer),
         cmocka_unit_test(a_missing_receive_costs_little),
-        cmocka_unit_test(rnr_codes_mean_what_the_specification_says),
+        cmocka_unit_test(rnr_codes_have_the_meaning_of_the_specification),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
