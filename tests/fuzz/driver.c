@@ -26,7 +26,7 @@ enum {
     MAX_SIZE = 4096,
     PATH_SIZE = 4096,
     MUTATIONS_MAX = 8,
-    INPUT_SECONDS = 60, /* that one input may take: milliseconds, but for an endless loop */
+    INPUT_SECONDS = 60, /* limit of one input; all but endless loops take milliseconds */
     LOOK_AT_CLOCK = 64, /* inputs between two looks */
 };
 
@@ -38,18 +38,18 @@ struct input {
 struct corpus {
     struct input *inputs;
     size_t count;
-    size_t max_size; /* longer files are cut when mutated, never when run as they are */
+    size_t max_size; /* longer files are cut for mutations, never when run unchanged */
 };
 
 struct options {
     uint64_t runs;
-    uint64_t seconds; /* 0: as many runs as there are */
+    uint64_t seconds; /* 0: limited by the number of runs */
     uint64_t seed;
     size_t max_size;
     const char *save_as;
 };
 
-/* The input that is running; read by the handlers below, which is why it is global. */
+/* The running input. Global, because the handlers below read it. */
 static const uint8_t *running_data;
 static size_t running_size;
 static const char *running_save_as;
@@ -83,7 +83,7 @@ static void save_and_die(int number)
     (void)raise(number);
 }
 
-/* A sanitizer ends the process without a signal; its runtime, where linked, calls back instead. */
+/* A sanitizer ends the process without a signal; its run-time library calls back instead. */
 extern void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
 
 static void catch_deaths(void)
@@ -94,7 +94,7 @@ static void catch_deaths(void)
     static const int deadly[] = { SIGABRT, SIGALRM, SIGBUS, SIGFPE, SIGILL, SIGSEGV };
     for (size_t i = 0; i < sizeof(deadly) / sizeof(deadly[0]); i++) {
         struct sigaction before;
-        /* A handler that is there already is the sanitizer's, and ends in the callback. */
+        /* An existing handler is the sanitizer's, which ends in the callback. */
         if (sigaction(deadly[i], NULL, &before) == 0 && before.sa_handler == SIG_DFL) {
             (void)signal(deadly[i], save_and_die);
         }
@@ -155,7 +155,7 @@ static void insert_bytes(struct input *in, size_t max_size, size_t at, const uin
     in->size += count;
 }
 
-/* Values that sit on the edges of lengths and counts, as big-endian as the wire. */
+/* Writes values at the limits of lengths and counts, big-endian as on the wire. */
 static void overwrite_with_edge(struct input *in, uint64_t *random)
 {
     /* clang-format off */
@@ -219,7 +219,7 @@ static void mutate_once(struct input *in, const struct corpus *corpus, uint64_t 
     case 6: /* cut off */
         in->size = at;
         break;
-    case 7: /* go on as another input does */
+    case 7: /* continue with the tail of another input */
         if (corpus->count > 0) {
             const struct input *other = &corpus->inputs[random_below(random, corpus->count)];
             if (at < other->size) {
@@ -241,7 +241,7 @@ static uint64_t now_seconds(void)
     return (uint64_t)now.tv_sec;
 }
 
-/* Returns how many. */
+/* Returns the number of inputs run. */
 static uint64_t run_mutations(const struct corpus *corpus, const struct options *options)
 {
     uint64_t until = now_seconds() + options->seconds;
@@ -292,7 +292,7 @@ static bool corpus_add_file(struct corpus *corpus, const char *path)
     return true;
 }
 
-/* A file, or the files directly in a folder, in the order of their names. */
+/* Adds a file, or the files directly in a folder, sorted by name. */
 static bool corpus_add(struct corpus *corpus, const char *path)
 {
     struct stat info;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a fuzz target defines; driver.c and clang's libFuzzer call it. */
+/* The function that a fuzz target defines; driver.c and clang's libFuzzer call it. */
 #ifndef RDMUX_TESTS_FUZZ_DRIVER_H
 #define RDMUX_TESTS_FUZZ_DRIVER_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Key files: whatever stands in one is refused, or every key that comes of it is one. */
+/* Key files: the bytes of a file are refused, or every decoded key is valid. */
 #include "api/core/fabric.h"
 #include "driver.h"
 
@@ -17,7 +17,7 @@ static void require(bool holds)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct rdmux_fabric fabric; /* without hooks: memory is the system's */
+    static struct rdmux_fabric fabric; /* without hooks: the system allocates */
     struct rdmux_auth_key *keys = NULL;
     size_t count = 0;
     if (rdmux_auth_keys_parse(&fabric, "keys", (const char *)data, size, &keys, &count) !=

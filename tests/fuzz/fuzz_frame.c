@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a stranger's first bytes and frame headers can do: the outermost decoders. */
+/* A stranger's first bytes and frame headers: the outermost decoders. */
 #include "driver.h"
 
 #include "negotiation/handshake.h"
@@ -15,7 +15,7 @@ static void require(bool holds)
     }
 }
 
-/* Bytes arrive one at a time: what was told once stays told. */
+/* Decodes bytes that arrive one at a time: a result, once reported, never changes. */
 static void read_slowly(const uint8_t *data, size_t size, bool first)
 {
     size_t told = 0;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The handshake against a stranger and a driver in any mood. An input is a role, then
- * operations: frames as they are, frames that are well made but come when they like, results,
- * time. */
+/* The handshake against a stranger and a driver that may do anything. An input is a role, then
+ * operations: raw frames, well-formed frames at any moment, results, and time. */
 #include "driver.h"
 
 #include "negotiation/bytes.h"
@@ -19,12 +18,12 @@ enum operation {
     OFFER,
     RANKING,       /* u8 count */
     ATTEMPT_FRAME, /* u8 type, u8 attempt relative to ours, u8 whatever */
-    TRUE_FRAME,    /* u8 type: as a good peer would send it now */
+    TRUE_FRAME,    /* u8 type: the frame that a good peer would send now */
     RESULT,        /* u8 kind, u8 status, u8 attempt relative to ours, u8 size */
-    GOOD_RESULT,   /* of the last thing asked for */
+    GOOD_RESULT,   /* of the last requested action */
     PATH_FAILED,
     LOST,
-    TIME, /* to the deadline */
+    TIME, /* advances to the deadline */
     OPERATION_COUNT,
 };
 
@@ -35,7 +34,7 @@ struct input {
 
 struct run {
     struct rdmux_handshake *handshake;
-    struct rdmux_handshake_action asked; /* the last thing with a result */
+    struct rdmux_handshake_action asked; /* the last action with a result */
     uint32_t attempt;
     uint64_t now_ns;
     bool over;
@@ -275,8 +274,8 @@ static void operate(struct run *run, struct input *input)
     drain(run);
 }
 
-/* What decodes must encode to what it was decoded from; except a text, of which control
- * characters go. */
+/* An accepted frame must encode to its own bytes again, except that a text loses its control
+ * characters. */
 static void check_decoders(const uint8_t *data, size_t size)
 {
     struct rdmux_attempt_frame frame;
@@ -294,8 +293,8 @@ static void check_decoders(const uint8_t *data, size_t size)
     }
 }
 
-/* The same with a header, and a length of the bytes or text, that fit the input (docs/WIRE.md), so that
- * what they guard is reached often. */
+/* The same with a header and a length that fit the input (docs/WIRE.md), so that the code behind
+ * those checks is reached often. */
 static void check_whole(const uint8_t *data, size_t size)
 {
     static const struct {

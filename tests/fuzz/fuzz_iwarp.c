@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * iWARP against a stranger's bytes: connection data and private data, from whoever dials, and
- * messages with their headers and the side channel's, from whoever got in. What is taken is encoded
- * again. The side channel's messages come one after the other, as credits count what came before.
+ * iWARP against a stranger's bytes: connection data and private data of a connector, and headers and
+ * side channel messages of an accepted peer. Accepted bytes are encoded again. The side channel's
+ * messages are decoded in sequence, because credits depend on earlier messages.
  */
 #include "driver.h"
 
@@ -59,7 +59,7 @@ static void try_private(const uint8_t *data, size_t size)
 
 static void try_header(const uint8_t *data, size_t size)
 {
-    const uint64_t longest = 70000; /* of the writes that the peer may have done */
+    const uint64_t longest = 70000; /* write that the peer may have made */
     struct iwarp_header header;
     uint8_t bytes[IWARP_HEADER_SIZE];
     if (rdmux_iwarp_header_decode(data, size, longest, &header) != RDMUX_OK) {
@@ -72,7 +72,7 @@ static void try_header(const uint8_t *data, size_t size)
     require(memcmp(bytes + 4, data + 4, sizeof(bytes) - 4) == 0);
 }
 
-/* A peer that has receives of ours, sends messages, and says what it likes of them. */
+/* A peer with credits of ours sends messages and reports arbitrary counts of them. */
 static void try_side(const uint8_t *data, size_t size)
 {
     struct iwarp_credit credit = { .given = { .posted = 8 } };

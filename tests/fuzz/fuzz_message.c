@@ -51,7 +51,7 @@ static void decode(const uint8_t *frame, size_t size)
     require(is_same(&message, &again));
 }
 
-/* The input as it is; then, so that the payloads are reached often, with a header that fits it. */
+/* Decodes the input unchanged; then with a header that fits, so that payloads are reached often. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     decode(data, size);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Somebody in the middle of two endpoints that do not authenticate. */
+/* An attacker between two endpoints that do not authenticate. */
 #include "middle.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

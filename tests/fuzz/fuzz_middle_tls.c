@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Somebody in the middle of two endpoints that authenticate, whose data and control frames are in one TLS
- * session; and a peer that is known, and malicious. The first can end a connection and nothing else: as
- * long as the peers are good no token is taken that was changed.
+ * An attacker between two endpoints that authenticate, whose data and control frames share one TLS
+ * session; and a malicious peer that has authenticated. The attacker can only end a connection: as
+ * long as both peers are good, no changed token is accepted.
  *
- * OpenSSL's random numbers are its own: what an input does to records it does to others each time.
+ * OpenSSL draws its own random numbers, so an input meets other records in each run.
  */
 #include "middle.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The shm provider's set-up against a peer of the same user that lies: connection data, the greeting with
- * its descriptors, and the descriptors of regions that come later. Byte 0 is the victim's role, then the
- * peer's connection data and what it sends: each message has a kind, bytes and descriptors of many sorts,
- * good ones among them.
+ * The set-up of the shm provider against a hostile peer of the same user: connection data, the
+ * greeting with its descriptors, and later the descriptors of regions. Byte 0 is the victim's role,
+ * then come the peer's connection data and its messages: each has a kind, bytes, and descriptors of
+ * many sorts, good ones among them.
  *
- * The victim takes what is right or ends with a status; it keeps no descriptor, no mapping and no memory.
+ * The victim accepts valid data or ends with a status; it keeps no descriptor, mapping or memory.
  */
 #include "driver.h"
 
@@ -48,7 +48,7 @@ static uint64_t take(struct input *in, size_t size)
     return value;
 }
 
-/* Of the first so many, which are open? */
+/* Returns how many of the lowest descriptors are open. */
 static int count_descriptors(void)
 {
     enum { LOOK_AT = 256 };
@@ -102,7 +102,7 @@ static int make_descriptor(struct input *in, uint8_t sort)
 }
 
 struct scene {
-    struct shm_pair pair; /* of which end 1 is there alone */
+    struct shm_pair pair; /* only end 1 is open */
     struct shm_end *end;
     enum rdmux_role role;
     int listener;           /* the peer's, if the victim connects */
@@ -110,7 +110,7 @@ struct scene {
     struct shm_place place; /* of the listener */
 };
 
-/* The greeting as a good peer would send it, then changed. */
+/* Makes the greeting of a good peer, then changes it. */
 static size_t make_hello(struct scene *scene, struct input *in, uint8_t *bytes)
 {
     struct shm_hello hello = {
@@ -135,7 +135,7 @@ static size_t make_region(struct input *in, uint8_t *bytes)
     return SHM_REGION_SIZE;
 }
 
-/* Whether the victim has closed it is not looked at. */
+/* Sends a message, whether or not the victim has closed the socket. */
 static void pass(int socket, const uint8_t *bytes, size_t size, const int *fds, size_t fd_count)
 {
     _Alignas(struct cmsghdr) uint8_t control[CMSG_SPACE(FDS_MAX * sizeof(int))] = { 0 };
@@ -154,7 +154,7 @@ static void pass(int socket, const uint8_t *bytes, size_t size, const int *fds, 
     (void)sent;
 }
 
-/* One message with its descriptors. */
+/* Sends one message with its descriptors. */
 static void say(struct scene *scene, struct input *in)
 {
     uint8_t bytes[64];
@@ -173,7 +173,7 @@ static void say(struct scene *scene, struct input *in)
     int fds[FDS_MAX];
     for (size_t i = 0; i < fd_count; i++) {
         uint8_t sort = (uint8_t)take(in, 1);
-        /* The order of a good greeting, most of the time. */
+        /* Mostly, the descriptors have the order of a good greeting. */
         static const uint8_t good[FDS_MAX] = { BELL, REGIONS, SEGMENT, BELL };
         fds[i] = make_descriptor(in, (sort & 0x80) != 0 ? sort & 0x7f : good[i]);
         fake_expect(fds[i] >= 0);
@@ -186,7 +186,7 @@ static void say(struct scene *scene, struct input *in)
     }
 }
 
-/* The peer's end of the socket, as soon as there can be one. */
+/* Gets the peer's end of the socket, as soon as the victim's state permits one. */
 static void meet(struct scene *scene)
 {
     if (scene->socket >= 0) {
@@ -232,7 +232,7 @@ static void import(struct scene *scene, struct input *in)
     description[24] = (uint8_t)take(in, 1);
     description[26] = (uint8_t)take(in, 1);
     if (rdmux_shm_remote_open(&remote.base, description, sizeof(description)) == RDMUX_OK) {
-        if (remote.mode == SHM_REMOTE_MAPPED) { /* then it is there, whole */
+        if (remote.mode == SHM_REMOTE_MAPPED) { /* all of it must be readable */
             for (uint64_t at = 0; at < remote.base.length; at += SHM_PAGE) {
                 ((volatile uint8_t *)remote.mapped)[at] = 1;
             }

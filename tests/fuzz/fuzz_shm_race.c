@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * A hostile peer that writes to the shared segment while the victim looks at it. The victim's mapping of
- * the segment's words, slots and published receives cannot be accessed while its code runs: each access
- * stops in SIGSEGV, is let through alone (by the processor's single step), and behind it the script may
- * change what was read, or something near, by the peer's mapping of the same pages. So every machine
- * instruction that touches shared memory is a place where the peer can be just then, on one thread, the
- * same in each run.
+ * A hostile peer that writes to the shared segment while the victim reads it. While the victim's code
+ * runs, its mapping of the segment's words, slots and published receives is inaccessible: each access
+ * stops in SIGSEGV and then executes alone, in the processor's single step. After it the script may
+ * change the bytes that were read, or bytes near them, through the peer's mapping of the same pages.
+ * So the peer can interleave at every machine instruction that touches shared memory, on one thread,
+ * the same in each run.
  *
- * Besides what other targets look for, no field of a slot or of a published receive may be read twice in
- * one call, and nothing at all of the slots that the victim itself produces: whoever checks one copy and
- * uses another is found even where the script changes nothing. The bytes of a message that stands in its
- * slot are the exception: they are the application's, nothing here decides by them, and they are copied in
- * pieces that overlap (shm_copy_small()).
+ * In addition to the checks of other targets, no field of a slot or of a published receive may be read
+ * twice in one call, and no field at all of the slots that the victim itself produces. So code that
+ * checks one copy and uses another is found even if the script changes nothing. The bytes of a message
+ * inside its slot are the exception: they are the application's, no decision here depends on them, and
+ * they are copied in pieces that overlap (shm_copy_small()).
  *
- * Byte 0 says how many races follow, 4 bytes each; the rest is as fuzz_shm_ring.c's. Where the processor
- * is no x86-64 there is no single step, and the races are left out.
+ * Byte 0 is the number of races that follow, 4 bytes each; the rest is as for fuzz_shm_ring.c. Only
+ * x86-64 has the single step; elsewhere the races are left out.
  */
 #include "driver.h"
 
@@ -27,46 +27,46 @@
 enum {
     RACES_MAX = 16,
     READS_MAX = 4096,
-    TRAP_FLAG = 0x100, /* of the processor's flags: a trap behind the next instruction */
-    WROTE = 1 << 1,    /* of a page fault's error code */
+    TRAP_FLAG = 0x100, /* a processor flag: trap after the next instruction */
+    WROTE = 1 << 1,    /* a bit of the error code of a page fault */
     SLOTS_SIZE = offsetof(struct shm_direction, data),
 };
 
-/* What the peer does behind an access of the victim. */
+/* A write of the peer after an access of the victim. */
 struct race {
-    uint8_t gap;   /* accesses since the one before */
-    uint8_t where; /* 0: to what was read; else that many 4 byte words from there, both ways */
+    uint8_t gap; /* accesses since the previous race */
+    uint8_t where; /* 0: to the bytes read; else a distance from them in words of 4 bytes, before or after */
     uint8_t width; /* 1, 2, 4, 8 bytes */
     uint8_t value;
 };
 
 struct read {
     const uint8_t *at;
-    uintptr_t by; /* the instruction */
+    uintptr_t by; /* address of the instruction */
 };
 
-/* Of the victim that runs; used by the handlers, which is why it is global. */
+/* The running victim. Global, because the signal handlers use it. */
 static struct {
     uint8_t *base;     /* the victim's mapping, NULL: none is guarded */
-    uint8_t *alias;    /* the peer's */
+    uint8_t *alias;    /* the peer's mapping */
     bool closed;       /* the victim's pages cannot be accessed */
-    const uint8_t *at; /* accessed now */
+    const uint8_t *at; /* the address accessed now */
     struct race races[RACES_MAX];
     size_t race_count;
     size_t race_next;
     uint32_t gap;
     struct read reads[READS_MAX];
     size_t read_count;
-    size_t slot;    /* of the kind that the victim read last, as an offset */
-    uint8_t kind;   /* what it was */
-    bool is_inline; /* that slot's message stands in its body, by what the victim read */
+    size_t slot;    /* offset of the slot whose kind the victim read last */
+    uint8_t kind;   /* the kind read there */
+    bool is_inline; /* by the header that the victim read, that slot's message is in its body */
 } scene;
 
 #if defined(__x86_64__)
 
 static struct sigaction before_segv;
 
-/* Pages that are guarded: all but the rings' bytes, which are no more than copied. */
+/* Protects the guarded pages: all but the rings' bytes, which the victim only copies. */
 static void protect(int protection)
 {
     size_t first = SHM_PAGE + SLOTS_SIZE;
@@ -87,8 +87,8 @@ static bool is_ours(uintptr_t code)
     return code >= (uintptr_t)&__executable_start && code < (uintptr_t)&etext;
 }
 
-/* The byte's place in a slot or published receive, whose first word may be read at any time; and whether the
- * victim is the one who reads there. False: it is another of the segment's words. */
+/* Tells whether the byte is in a slot or published receive, behind its first word, which may be read at
+ * any time; and whether the victim is the reader of that place. */
 static bool is_field(size_t offset, bool *for_victim)
 {
     if (offset < SHM_PAGE) {
@@ -103,14 +103,14 @@ static bool is_field(size_t offset, bool *for_victim)
     return slot ? line >= sizeof(uint32_t) : line >= sizeof(uint64_t);
 }
 
-/* The bytes of a message that stands in a slot itself are copied once, in what steps the copy likes. */
+/* Tells whether the byte is of a message inside its slot; such bytes may be copied in any steps. */
 static bool is_body(size_t offset)
 {
     return (offset - SHM_PAGE) % SHM_LINE >= offsetof(struct shm_slot, body);
 }
 
-/* What the victim is about to read of a slot's header tells it what the body is. Nothing writes between
- * this look and the victim's. */
+/* Notes the field of a slot's header that the victim is about to read, as it decides what the body is.
+ * No write comes between this read and the victim's. */
 static void note_header(size_t offset)
 {
     size_t slot = offset - offset % SHM_LINE;
@@ -126,7 +126,7 @@ static void note_header(size_t offset)
     }
 }
 
-/* Is this a byte of a message of the application? */
+/* Tells whether the byte belongs to a message of the application. */
 static bool is_application_data(size_t offset)
 {
     return scene.is_inline && is_body(offset) && offset - offset % SHM_LINE == scene.slot;
@@ -149,7 +149,7 @@ static void note_read(uintptr_t by)
         return;
     }
     for (size_t i = 0; i < scene.read_count; i++) {
-        /* libc's copies may read a piece twice, one instruction behind the other. */
+        /* libc's copies may read a piece twice, in successive instructions. */
         bool copy = i + 1 == scene.read_count && !is_ours(by) && !is_ours(scene.reads[i].by);
         if (scene.reads[i].at == scene.at && !copy) {
             (void)fprintf(stderr, "fuzz_shm_race: read twice in one call: offset %zu, %s %zu\n",
@@ -162,7 +162,7 @@ static void note_read(uintptr_t by)
     }
 }
 
-/* The peer writes. */
+/* Makes the peer write. */
 static void run_race(void)
 {
     static const uint64_t values[] = {
@@ -193,7 +193,7 @@ static void on_access(int number, siginfo_t *info, void *context)
     uint8_t *at = info->si_addr;
     if (scene.base == NULL || !scene.closed || at < scene.base ||
         at >= scene.base + sizeof(struct shm_segment)) {
-        /* A real one: whoever was there before deals with it, when the instruction is met again. */
+        /* A real fault: the previous handler gets it when the instruction runs again. */
         (void)sigaction(number, &before_segv, NULL);
         return;
     }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A hostile peer: writes whatever it likes into the segment, the socket and the descriptions, while
- * an endpoint polls, posts and imports. Nothing of ours but the buffers offered may be touched, and the
- * endpoint of a good peer on the same cq goes on. What the peer writes while the endpoint looks is
- * fuzz_shm_race.c's. */
+/* A hostile peer writes anything into the segment, the socket and the descriptions, while an endpoint
+ * polls, posts and imports. Only the offered buffers of our memory may change, and the endpoint of a
+ * good peer on the same cq continues. Writes during a read of the endpoint are in fuzz_shm_race.c. */
 #include "driver.h"
 
 #include "tests/fuzz/shm_victim.h"

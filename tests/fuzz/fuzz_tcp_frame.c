@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
  * The tcp provider against a stranger's bytes: the decoders, and a whole endpoint whose peer sends
- * the input. Byte 0 has options, byte 1 the size of the pieces that arrive; the rest is what comes.
+ * the input. Byte 0 has options, byte 1 the size of the pieces that arrive; the rest is the stream.
  * With SOCKETS each piece begins with a byte: the data socket in its lower 2 bits, its size in the others.
  *
- * Whatever comes: nothing beside the exported region is written, the endpoint ends with a status once its
- * peer is gone, and an endpoint of a good peer on the same cq goes on.
+ * Always: no byte beside the exported region is written, the endpoint ends with a status once its
+ * peer is gone, and an endpoint of a good peer on the same cq continues.
  */
 #include "driver.h"
 #include "tcp_fallback/tcp_completion.h"
@@ -19,12 +19,12 @@
 #include <unistd.h>
 
 enum {
-    WITH_REQUESTS = 1 << 0, /* ours are under way, so answers may be right */
+    WITH_REQUESTS = 1 << 0, /* requests of ours are in flight, so answers may be valid */
     WITH_SRQ = 1 << 1,
     CONNECTS = 1 << 2,
-    SOCKETS = 1 << 3,   /* several, each with its share of the bytes */
+    SOCKETS = 1 << 3,   /* several data sockets, each with its share of the bytes */
     ON_DEMAND = 1 << 4, /* the peer gives credits when asked */
-    NO_ARM = 1 << 5,    /* polls all the time */
+    NO_ARM = 1 << 5,    /* polls all the time and never arms */
     SOCKET_COUNT = 4,
     REGION_SIZE = 4096,
     GUARD_SIZE = 256,
@@ -74,9 +74,9 @@ struct victim {
     uint8_t *memory; /* a guard, the region, a guard */
     uint8_t *results;
     int peers[SOCKET_COUNT];
-    int ours; /* of a shared socket; -1 */
+    int ours; /* our end of a shared socket; -1: none */
     uint32_t sockets;
-    /* The neighbour. */
+    /* The endpoint of a good peer. */
     struct tcp_ep *good;
     struct rdmux_ep *good_core;
     struct rdmux_provider_ep_attr good_attr;
@@ -176,10 +176,10 @@ static void neighbour_open(struct victim *victim)
     victim->good = ep_make(victim, victim->good_core, &victim->good_attr);
     fake_expect(ep_connect(victim->good, 1, false) == RDMUX_OK);
     (void)ops->post_recv(&victim->good->base, &victim->good_receive, 1);
-    (void)ops->poll(&victim->cq->base, 16); /* it may say that it has a receive */
+    (void)ops->poll(&victim->cq->base, 16); /* the victim may grant a credit */
 }
 
-/* Its peer's message comes, whatever became of the victim. */
+/* A message of the good peer arrives, whatever the state of the victim. */
 static void neighbour_check(struct victim *victim)
 {
     uint8_t bytes[TCP_HEADER_MAX + 8];
@@ -254,7 +254,7 @@ static void victim_open(struct victim *victim, uint8_t options)
     memset(fake_regions, 0, sizeof(fake_regions));
     fake_region(0, victim->memory + GUARD_SIZE, REGION_SIZE,
                 RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_ATOMIC)
-        ->serial = 0; /* so that a key of zeros, easily found, is right */
+        ->serial = 0; /* so that a key of zeros, which inputs find easily, is valid */
     victim_connect(victim, options);
     neighbour_open(victim);
     receives_post(victim);
@@ -275,7 +275,7 @@ static void check_memory(const struct victim *victim)
     }
 }
 
-/* The peer goes, and the endpoint ends with a status. */
+/* Ends the peer; the endpoint must end with a status. */
 static void victim_end(struct victim *victim)
 {
     neighbour_check(victim);
@@ -325,7 +325,7 @@ static void victim_close(struct victim *victim)
     fake_expect(fake_fabric.allocations == 0);
 }
 
-/* What the victim says is not listened to. */
+/* Discards the victim's bytes. */
 static void drain(const struct victim *victim)
 {
     uint8_t sink[PIECES_MAX];
@@ -358,7 +358,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             ssize_t sent = send(victim.peers[index], data + at, end - at,
                                 MSG_NOSIGNAL | MSG_DONTWAIT);
             at += sent > 0 ? (size_t)sent : 0;
-            stuck = sent > 0 ? 0 : stuck + 1; /* a socket of which it wants nothing now */
+            stuck = sent > 0 ? 0 : stuck + 1; /* a socket that the victim does not read now */
             if (stuck == ENDS_WITHIN) {
                 break;
             }

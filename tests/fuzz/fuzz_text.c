@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Text that users, the environment and peers bring: path filters, addresses, RDMUX_LOG, RDMUX_PATHS. Byte 0
- * says which of them; the rest is the text. What is refused is refused with a text of its own, what is taken
- * is within its bounds.
+ * Text of users, the environment and peers: path filters, addresses, RDMUX_LOG, RDMUX_PATHS. Byte 0
+ * picks the kind; the rest is the text. A refusal has an error text, and an accepted value is within
+ * its bounds.
  */
 #include "api/core/fabric.h"
 #include "driver.h"
@@ -31,7 +31,7 @@ static void try_filter(const char *text)
         require(status == RDMUX_INVALID && word >= text && word <= text + strlen(text));
     }
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        /* A peer's filter is asked without a check. */
+        /* A peer's filter is used without a check of its words. */
         bool allows = rdmux_filter_allows(text, names[i]);
         bool by_name = rdmux_filter_names(text, names[i]);
         require(status != RDMUX_OK || !by_name || strstr(text, names[i]) != NULL);
@@ -60,7 +60,7 @@ static void try_address(const char *text)
     }
 }
 
-/* A fabric that looks at the environment. Files are not to be made here, so no log has one. */
+/* Opens a fabric that reads the environment. Logs go to no file, as the target must create none. */
 static void try_environment(const char *name, char *text)
 {
     struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
@@ -85,7 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0) {
         return 0;
     }
-    char *text = malloc(size); /* as long as the text, its end included */
+    char *text = malloc(size); /* exactly as long as the text with its end */
     require(text != NULL);
     memcpy(text, data + 1, size - 1);
     text[size - 1] = '\0';

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * What a stranger can say to a side that authenticates: the HELLO in clear, TLS's handshake, and what
- * answers it. Nobody without the key gets through, and nothing is read beyond what may be.
+ * A stranger's bytes to a side that authenticates: the HELLO in clear, and both sides of the TLS
+ * handshake. No peer without the key is accepted, and no byte is read beyond the limit.
  *
- * The first byte: bit 0: 0 = to an acceptor, 1 = to a connector; the others: the size of the pieces that
- * come, 0 = all at once. The rest is what the stranger says.
+ * The first byte: bit 0: 0 = to an acceptor, 1 = to a connector; the others: the size of the pieces
+ * that arrive, 0 = all at once. The rest are the stranger's bytes.
  */
 #include "api/core/fabric.h"
 #include "api/object/offer.h"
@@ -56,7 +56,7 @@ static struct rdmux_fabric *open_fabric(void)
     return fabric;
 }
 
-/* A connector's first bytes. */
+/* Sends the first bytes of a connector. */
 static void greet(struct rdmux_tls *tls, struct rdmux_fabric *fabric)
 {
     struct rdmux_hello hello;
@@ -96,7 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                             MSG_NOSIGNAL);
         at += said > 0 ? (size_t)said : 0;
         status = rdmux_tls_receive(tls, out, sizeof(out), &got);
-        while (recv(sockets[1], out, sizeof(out), 0) > 0) { /* so that no answer is in the way */
+        while (recv(sockets[1], out, sizeof(out), 0) > 0) { /* so that no answer fills the socket */
         }
     }
     if (status == RDMUX_AGAIN) {

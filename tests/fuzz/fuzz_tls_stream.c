@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The session of a data socket, with somebody in the middle who forwards records in pieces, changes,
- * drops, repeats and makes them up, in both directions, from the first byte of the handshake on or
- * behind it, while both ends send, receive, renew their keys and run out of room.
+ * The session of a data socket, with an attacker between the ends that forwards records in pieces,
+ * changes, drops, repeats and forges them, in both directions, during the handshake or after it,
+ * while both ends send, receive, renew their keys and run out of room.
  *
- * Whatever he does, each end receives what the other has sent, from its beginning and in its order, and
- * then perhaps a failure that stays. If he only forwards, everything arrives. Ends whose keys differ receive
+ * Each end always receives a prefix of the other end's bytes, in order, and then perhaps a failure,
+ * which stays. If the attacker only forwards, all bytes arrive. Ends whose keys differ receive
  * nothing.
  *
- * Byte 0: 1 = the handshake is under attack, too; 2 = the keys differ; 4 = the sockets take little. Then
- * operations. OpenSSL's random numbers are its own: what an input does to records it does to others each
- * time.
+ * Byte 0: 1 = the handshake is under attack, too; 2 = the keys differ; 4 = the sockets hold little.
+ * Then come operations. OpenSSL draws its own random numbers, so an input meets other records in each
+ * run.
  */
 #include "api/core/fabric.h"
 #include "driver.h"
@@ -61,11 +61,11 @@ struct end {
     int inner;      /* ours */
     uint64_t said;  /* bytes that it has sent */
     uint64_t heard; /* of the other's */
-    size_t offered; /* and not taken: offered again, or more; may be on its way for all that */
-    bool cut;       /* what it sends goes nowhere */
-    bool open;      /* it knows the other */
+    size_t offered; /* bytes not taken: offered again, perhaps with more; some may be in flight */
+    bool cut;       /* its bytes are dropped */
+    bool open;      /* the other end has authenticated */
     enum rdmux_status failed;
-    uint8_t *pending; /* came from it and is not forwarded */
+    uint8_t *pending; /* received from this end, not yet forwarded */
     size_t pending_size;
 };
 
@@ -79,7 +79,7 @@ static void require(bool holds)
     }
 }
 
-/* A look comes a minute after the last, so that renewals are none too many. */
+/* Each reading of the clock is a minute after the last, so that no end renews too often. */
 static uint64_t minute_by_minute(void *user)
 {
     static uint64_t now_ns;
@@ -126,7 +126,7 @@ static size_t take_two(struct input *input)
     return high << 8 | take(input);
 }
 
-/* Byte number `at` of what an end sends. */
+/* Returns byte number `at` of the bytes that an end sends. */
 static uint8_t byte_of(const struct end *end, uint64_t at)
 {
     return (uint8_t)((at * 31 + (at >> 8) + (end == &ends[1] ? 128 : 0)) & 0xff);
@@ -134,7 +134,7 @@ static uint8_t byte_of(const struct end *end, uint64_t at)
 
 /* --------------------------------------------------------------------------------------- an end */
 
-/* A failure is one of these, and stays. */
+/* Records a status; a failure must be one of these, and stays. */
 static void note(struct end *end, enum rdmux_status status)
 {
     require(end->failed == RDMUX_OK || status == end->failed);
@@ -158,7 +158,7 @@ static void say(struct end *end, size_t size)
 {
     static uint8_t memory[2][SEND_MAX];
     static unsigned turn;
-    uint8_t *bytes = memory[turn++ % 2]; /* elsewhere each time that they are offered */
+    uint8_t *bytes = memory[turn++ % 2]; /* at another address each time, as a program may do */
     size_t done = 0;
     size = size < end->offered ? end->offered : size;
     size = size == 0 ? 1 : size;
@@ -169,12 +169,12 @@ static void say(struct end *end, size_t size)
     require(status == RDMUX_OK ? done > 0 && done <= size : done == 0);
     end->offered = status == RDMUX_OK ? 0 : size;
     end->said += done;
-    if (status != RDMUX_PEER_GONE) { /* which says nothing about receiving */
+    if (status != RDMUX_PEER_GONE) { /* the end may still receive */
         note(end, status);
     }
 }
 
-/* Does the socket tell of something to be received, or does the session? */
+/* Tells whether the socket or the session has bytes to receive. */
 static bool is_told(const struct end *end)
 {
     uint8_t byte = 0;
@@ -182,7 +182,7 @@ static bool is_told(const struct end *end)
            recv(end->outer, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0;
 }
 
-/* What comes is what the other has sent. Returns how much. */
+/* Receives bytes, which must be those that the other end sent. Returns their number. */
 static size_t hear(struct end *end, size_t size)
 {
     const struct end *other = &ends[end == &ends[0] ? 1 : 0];
@@ -194,7 +194,7 @@ static size_t hear(struct end *end, size_t size)
     note(end, status);
     require((status == RDMUX_OK) == (got > 0) && got <= size);
     require(told || got == 0);
-    /* Bytes of a record that its sender has still to finish come before it counts them. */
+    /* Bytes of an unfinished record arrive before their sender has counted them. */
     require(end->heard + got <= other->said + other->offered);
     for (size_t i = 0; i < got; i++) {
         require(bytes[i] == byte_of(other, end->heard + i));
@@ -315,7 +315,7 @@ static void open_ends(struct rdmux_fabric *fabric, uint8_t options)
     }
 }
 
-/* All that was sent arrives, if nobody has touched it. */
+/* Delivers the rest; all sent bytes must arrive if the attacker changed none. */
 static void settle(void)
 {
     for (int i = 0; i < PATIENCE; i++) {

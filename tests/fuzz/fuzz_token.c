@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Tokens and keys that a peer presents: whatever bytes they have, only those of a region that is exported
- * now open anything, and only what the region has and grants. Byte 0 picks the region, then a count of
- * changes to its token and its key (where, bits), then offset, length and rights of an access; then the
- * same of the token that was exported to one peer, and the name of who comes with it.
+ * Tokens and keys that a peer presents: only the token or key of a region that is exported now gives
+ * access, and only to the bytes and rights of the region. Byte 0 picks the region; then come a count
+ * of changes to its token and key (place, bits), and offset, length and rights of an access; then the
+ * same for the token that was exported to one peer, and the name of the peer that presents it.
  */
 #include "driver.h"
 
@@ -42,7 +42,7 @@ struct region {
 static const char granted[] = "anna";
 
 static struct rdmux_fabric *fabric;
-static bool has_grants; /* false: without OpenSSL nobody authenticates */
+static bool has_grants; /* false: without OpenSSL no peer authenticates */
 static struct rdmux_cq *cq;
 static struct rdmux_provider_cq provider_cq;
 static struct rdmux_provider_ep ep = { .cq = &provider_cq };
@@ -86,7 +86,7 @@ static void region_open(struct region *region)
     }
 }
 
-/* One that authenticates, if the library can. */
+/* Opens a fabric that authenticates, if the library was built for it. */
 static void fabric_open(struct rdmux_fabric_attr *attr)
 {
     static const char line[] = "anna:00112233445566778899aabbccddeeff\n";
@@ -121,7 +121,7 @@ static void scene_open(void)
     }
 }
 
-/* Changes bytes; returns whether any is another than before. */
+/* Changes bytes; tells whether any differs from before. */
 static bool spoil(struct input *in, uint8_t *bytes, size_t size)
 {
     uint8_t before[64];
@@ -133,7 +133,7 @@ static bool spoil(struct input *in, uint8_t *bytes, size_t size)
     return memcmp(before, bytes, size) != 0;
 }
 
-/* Without a domain that has the region, a good token is RDMUX_UNSUPPORTED. */
+/* Imports. No domain has the region, so a good token gives RDMUX_UNSUPPORTED. */
 static void import(const struct rdmux_token *token, const char *identity, bool good)
 {
     static struct rdmux_provider_domain nowhere = { .ops = &rdmux_tcp_provider };
@@ -153,7 +153,7 @@ static void try_token(struct input *in, const struct region *region)
     import(&token, "", !spoilt && region == &regions[EXPORTED]);
 }
 
-/* What is left is the name; mostly that of nobody. */
+/* The rest of the input is the name, which mostly belongs to no peer. */
 static void try_grant(struct input *in, const struct region *region)
 {
     struct rdmux_token token = region->grant;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The whole library with somebody in the middle: two endpoints, each in a fabric of its own, talk over
- * a socket whose bytes the input forwards in pieces, changes, drops, repeats and makes up, in both
+ * The whole library with an attacker between two endpoints, each in a fabric of its own. They use one
+ * socket, whose bytes the input forwards in pieces, changes, drops, repeats and forges, in both
  * directions, while both sides post, import tokens and end. Control channel and data share the socket.
- * Included by one source, which says whether the sides authenticate.
+ * Included by one source, which decides whether the sides authenticate.
  *
- * Whatever happens, the bytes beside the exported region and the posted buffers stay as they are, both
- * endpoints end with a status once the socket is gone, and a third fabric's endpoint on the same cq goes
- * on as if nothing were.
+ * Always: the bytes beside the exported region and the posted buffers do not change, both endpoints
+ * end with a status once the socket is closed, and the endpoint of a third fabric on the same cq
+ * continues undisturbed.
  *
- * Byte 0: 1 = the side that exports connects; 2 = the handshake is under attack, too. Then operations.
+ * Byte 0: 1 = the exporting side connects; 2 = the handshake is under attack, too. Then come
+ * operations.
  */
 #ifndef RDMUX_TESTS_FUZZ_MIDDLE_H
 #define RDMUX_TESTS_FUZZ_MIDDLE_H
@@ -41,13 +42,13 @@ enum operation {
     INSERT,  /* u8 direction, u8 count, bytes */
     DROP,    /* u8 direction, u8 count */
     REPEAT,  /* u8 direction, u8 count */
-    FRAME,  /* u8 direction, u8 type, u8 count, bytes: a control frame with a true header; where the
-              * sides authenticate, the peer says it */
-    POST,   /* u8 side, u8 what, u16 length, u16 offset */
-    IMPORT, /* u8 side, u8 where, u8 bits: of the other side's token, changed */
-    TIME,   /* u8 steps */
+    FRAME,   /* u8 direction, u8 type, u8 count, bytes: a control frame with a valid header; between
+              * sides that authenticate, the peer sends it */
+    POST,    /* u8 side, u8 what, u16 length, u16 offset */
+    IMPORT,  /* u8 side, u8 place, u8 bits: the other side's token with these bits changed */
+    TIME,    /* u8 steps */
     OPERATION_COUNT,
-    /* Where the sides authenticate. */
+    /* Only between sides that authenticate. */
     SAY = OPERATION_COUNT, /* u8 direction and 2 = with a new key, u8 count, bytes: the peer says them */
     SECURE_OPERATION_COUNT,
 };
@@ -77,7 +78,7 @@ static void insert(int from, const uint8_t *bytes, size_t count)
     side->pending_size += count;
 }
 
-/* A malicious peer says it: inside its session, which nobody in the middle could. */
+/* A malicious peer sends bytes inside its session, which an attacker on the path cannot do. */
 static void say(int from, const uint8_t *bytes, size_t count, bool renew)
 {
     struct side *side = &sides[from];
@@ -177,7 +178,7 @@ static void import(struct input *input)
     sides[index].forged = bits != 0;
 }
 
-/* An import by a forged token opens nothing, as long as nobody lies about the answer. */
+/* An import by a forged token gives no access, unless its answer was forged as well. */
 static void check_imports(void)
 {
     for (int i = 0; i < 2 && !tampered; i++) {
@@ -232,7 +233,7 @@ static void post(struct input *input)
     default:
         break;
     }
-    (void)status; /* a refusal is an answer */
+    (void)status; /* a refusal is allowed */
 }
 
 static void operate(struct input *input)

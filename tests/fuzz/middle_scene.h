@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The key of all, in a file of nobody's. */
+/* Writes the key of all sides into a memory file. */
 static const char *open_keys(char name[64], int *fd)
 {
     static const char line[] = "anna:00112233445566778899aabbccddeeff\n";
@@ -98,7 +98,7 @@ static void scene_open(void)
     check(is_ready(sides[0].good) && is_ready(stranger.good), "the neighbours did not connect");
 }
 
-/* A message each way between the neighbours. */
+/* Sends a message each way between the neighbours. */
 static void check_neighbours(void)
 {
     static const uint32_t number = 0x600d600d;
@@ -144,7 +144,7 @@ static void connect_sides(uint8_t options)
     }
 }
 
-/* The socket goes: whoever has not ended ends now. */
+/* Closes the socket: an endpoint that has not ended must end now. */
 static void disconnect_sides(void)
 {
     for (int i = 0; i < 2; i++) {

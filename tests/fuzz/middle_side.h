@@ -29,7 +29,7 @@ enum {
     GOOD = 77, /* context of the neighbours' requests */
 };
 
-/* What a peer may write to, between bytes that it may not. */
+/* Memory that a peer may write to, between guards that it may not touch. */
 struct guarded_region {
     uint8_t before[GUARD_SIZE];
     uint8_t bytes[REGION_SIZE];
@@ -42,14 +42,14 @@ struct guarded_buffer {
     uint8_t after[GUARD_SIZE];
 };
 
-/* One end of the connection: 0 exports and is the victim proper, 1 is its peer. */
+/* One end of the connection: 0 exports and is the victim, 1 is its peer. */
 struct side {
     struct rdmux_fabric *fabric;
     struct rdmux_cq *cq;
     struct rdmux_mr *mr;
     struct rdmux_ep *ep;
     struct rdmux_remote *remote;
-    bool forged;           /* it was imported by a token that nobody gave out */
+    bool forged;           /* imported by a token that no side exported */
     struct rdmux_ep *good; /* the neighbour; of side 1 in a fabric of its own */
     struct guarded_region region;
     struct guarded_buffer received;
@@ -57,19 +57,19 @@ struct side {
     uint32_t good_got;
     bool good_came;
     bool ended;
-    bool disconnected; /* its last entry came */
+    bool disconnected; /* its last entry has arrived */
     int middle;        /* our end of its socket */
-    uint8_t *pending;  /* came from this side and is not forwarded */
+    uint8_t *pending;  /* received from this side, not yet forwarded */
     size_t pending_size;
 };
 
 static struct side sides[2];
-static struct side stranger; /* the neighbours' other end */
+static struct side stranger; /* the other end of the neighbours' connection */
 static uint64_t time_ns;
 static uint64_t random_state;
 static bool authenticates;
 static bool
-    tampered; /* with what the sides say, by one who can: with authentication only a side itself */
+    tampered; /* bytes of a side were changed effectively: with authentication, by a side itself */
 
 static void check(bool good, const char *text)
 {
@@ -115,7 +115,7 @@ static void check_guards(const struct side *side)
 
 /* ------------------------------------------------------------------------------------- progress */
 
-/* What came from a side into its pending bytes. */
+/* Moves the bytes of a side into its pending bytes. */
 static void collect(struct side *side)
 {
     while (side->middle >= 0 && side->pending_size < PENDING_MAX) {
@@ -128,7 +128,7 @@ static void collect(struct side *side)
     }
 }
 
-/* The first count pending bytes of sides[from] go on to the other. */
+/* Forwards the first count pending bytes of sides[from] to the other side. */
 static void forward(int from, size_t count)
 {
     struct side *side = &sides[from];

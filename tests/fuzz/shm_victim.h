@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * An endpoint of the shm provider and a peer that writes whatever it likes into the segment, the socket and
- * the descriptions, by a script; and beside it, on the same cq, an endpoint whose peer is good. Included by
- * one source of a program, which may be told before and after what the victim does.
+ * An endpoint of the shm provider (the victim) and a peer that writes anything into the segment, the
+ * socket and the descriptions, by a script; and on the same cq an endpoint whose peer is good.
+ * Included by one source of a program, which may set hooks that run before and after each call of the
+ * victim.
  */
 #ifndef RDMUX_TESTS_FUZZ_SHM_VICTIM_H
 #define RDMUX_TESTS_FUZZ_SHM_VICTIM_H
@@ -50,11 +51,11 @@ struct request {
 struct victim {
     struct shm_pair *pair;
     struct shm_ep *ep;
-    victim_hook *begins; /* NULL: nobody wants to know */
+    victim_hook *begins; /* NULL: no hook */
     victim_hook *ends;
     struct request receives[RECEIVE_COUNT];
     struct request sends[SEND_COUNT];
-    struct request last[SHM_SLOT_COUNT]; /* receives for what the peer had sent before its end */
+    struct request last[SHM_SLOT_COUNT]; /* receives for messages that the peer sent before its end */
     size_t receive_count;
     size_t last_count;
     size_t send_count;
@@ -146,7 +147,7 @@ static inline void post_send(struct victim *victim, struct input *in)
     victim_ends(victim);
 }
 
-/* Lets the victim import from a description that the peer made up. */
+/* Lets the victim import from a forged description. */
 static inline void import(struct victim *victim, struct input *in)
 {
     if (victim->imported) {
@@ -157,7 +158,7 @@ static inline void import(struct victim *victim, struct input *in)
         description[i] = (uint8_t)take(in, 1);
     }
     description[0] = 1;
-    description[1] &= 1; /* copying by address would really write into this process */
+    description[1] &= 1; /* a copy by address would write into this process */
     victim->remote.base.ep = &victim->ep->base;
     victim->remote.base.length = REGION_SIZE;
     victim->remote.base.access = RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE;
@@ -165,7 +166,7 @@ static inline void import(struct victim *victim, struct input *in)
                                              (size_t)take(in, 1) % sizeof(description)) == RDMUX_OK;
 }
 
-/* Sends the victim a message with the descriptor of good memory, or of such as cannot be written to. */
+/* Sends the victim the descriptor of good memory, or of memory that cannot be written to. */
 static inline void pass_region(struct victim *victim, struct input *in)
 {
     uint8_t bytes[SHM_HELLO_SIZE];
@@ -177,7 +178,7 @@ static inline void pass_region(struct victim *victim, struct input *in)
     memcpy(bytes, &magic, sizeof(magic));
     enum rdmux_status status = rdmux_shm_socket_send(victim->pair->ends[0].ep->peer.socket, bytes,
                                                      SHM_REGION_SIZE, fds, 1);
-    (void)status; /* a full queue is fine */
+    (void)status; /* the queue may be full */
 }
 
 static inline void scribble(struct victim *victim, struct input *in)
@@ -246,7 +247,7 @@ static inline void neighbours_connect(struct victim *victim)
     fake_expect(statuses[0] == RDMUX_OK && statuses[1] == RDMUX_OK);
 }
 
-/* A message from the good peer comes whole, whatever became of the hostile one. */
+/* A message of the good peer must arrive intact, whatever the hostile peer did. */
 static inline void neighbours_check(struct victim *victim)
 {
     struct request from;
@@ -284,7 +285,7 @@ static inline struct victim *victim_open(victim_hook *begins, victim_hook *ends)
     fake_expect(fcntl(victim->passed, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
     memset(fake_regions, 0, sizeof(fake_regions));
     memset(victim->memory, GUARD, sizeof(victim->memory));
-    /* Its key is a 1 and a 0: easily found, and not zeros. */
+    /* Its key is a 1 and a 0: inputs find it easily, and it is not all zeros. */
     fake_region(1, victim->memory + GUARD_SIZE, REGION_SIZE, UINT32_MAX)->serial = 0;
     return victim;
 }
@@ -330,8 +331,8 @@ static inline bool victim_is_told(struct victim *victim)
     return victim->pair->ends[1].core.failed != RDMUX_OK;
 }
 
-/* The peer has ended, so the victim is told: with a status, not in silence, and behind what the peer had
- * sent. That may wait for receives, one for each slot at most. */
+/* The peer has ended, so the victim must report a status, after the messages that the peer sent.
+ * These may wait for receives, at most one for each slot. */
 static inline void victim_expect_end(struct victim *victim)
 {
     while (!victim_is_told(victim)) {
@@ -346,7 +347,7 @@ static inline void victim_expect_end(struct victim *victim)
     }
 }
 
-/* The peer ends. Nothing but the victim's region was written. */
+/* Ends the peer. Only the victim's region may have changed. */
 static inline void victim_close(struct victim *victim)
 {
     neighbours_check(victim);
