@@ -68,7 +68,7 @@ void *__wrap_dlsym(void *handle, const char *name)
 
 /* ---------------------------------------------------------------------------------------- calls */
 
-/* Those that the adapter does not let fail by itself. */
+/* Calls that the simulated adapter does not let fail by itself. */
 
 INJECT_FAILING(INJECT_VERBS, int, ibv_fork_init, (void), (), EINVAL, EINVAL)
 INJECT_FAILING(INJECT_VERBS, int, ibv_get_async_event,
@@ -99,7 +99,7 @@ bool device_keeps_objects(const char *victim)
     return victim != NULL && (strcmp(victim, "dereg_mr") == 0 || strcmp(victim, "dealloc_pd") == 0);
 }
 
-/* What could not be destroyed is still there when its context ends. */
+/* An object that could not be destroyed still exists when its context is closed. */
 static void judge_misuse(void *context, const char *text)
 {
     (void)context;

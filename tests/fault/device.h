@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * A simulated adapter for lives over ib, roce and iwarp. The plug-in is linked into the program, so that its
- * calls can be made to fail; dlopen() of a file called FAULT_PLUGIN finds it there. Where the headers of
- * rdma-core are missing there is none (no_device.c).
+ * A simulated adapter for lives over ib, roce and iwarp. The plug-in is linked into the program, so
+ * that its calls can be made to fail; dlopen() of a file named FAULT_PLUGIN finds it there. Without
+ * the headers of rdma-core there is no adapter (no_device.c).
  */
 #ifndef RDMUX_TESTS_FAULT_DEVICE_H
 #define RDMUX_TESTS_FAULT_DEVICE_H
@@ -13,15 +13,16 @@
 #define FAULT_PLUGIN "rdmux-verbs.so"
 
 bool device_is_possible(void);
-/* An adapter with these options (tests/sim_verbs) for this process. false: the text says why. */
+/* Starts an adapter with these options (tests/sim_verbs) in this process. false: the text has the
+ * reason. */
 bool device_start(const char *options, const char **text);
-/* Takes the port's link away, or gives it back. */
+/* Sets the link of the port up or down. */
 void device_port(bool up);
-/* The completion queues die, as if they had overrun. */
+/* Breaks the completion queues, as an overrun would. */
 void device_break(void);
-/* How many of the adapter's objects are there: contexts, queues, regions, ids. */
+/* Returns the number of the adapter's live objects: contexts, queues, regions, ids. */
 size_t device_objects(void);
-/* Does a failure of this call leave an object there, which nobody can take away? */
+/* Tells whether a failure of this call leaves an object that no call can destroy. */
 bool device_keeps_objects(const char *victim);
 void device_end(void);
 

@@ -104,7 +104,7 @@ static pid_t children[FORKS_MAX * LIVES];
 static size_t child_count;
 static size_t life_children;
 
-/* The number of the line that is not so, which is the child's exit status. */
+/* Exits the child with the line number of the condition that does not hold. */
 #define EXPECT(condition)          \
     do {                           \
         if (!(condition)) {        \

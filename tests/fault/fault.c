@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
  * Makes each allocation and each call of the library fail, the first, the second and so on, one per
- * run, in whole lives of connections: set-up, negotiation, regions, every operation, the end. Both sides
- * are in this process. After each failure the same life must go well, and nothing may be left: no memory,
- * no mapping, no descriptor, no thread, no object of an adapter.
+ * run, in whole lives of connections: set-up, negotiation, regions, every operation, the end. Both
+ * sides are in this process. After each failure the same life must succeed, and nothing may be
+ * left: no memory, mapping, descriptor, thread or object of an adapter.
  *
- * Prints TAP, a case for each life, mode and kind, with the number of points tried. With --points N
- * these are at most N of a case, evenly spread, and one of each function that is called; without, all.
+ * Prints TAP, a case for each life, mode and kind, with the number of points tried. --points N
+ * limits a case to N points, evenly spread, and the first call of each function; without it all
+ * points run.
  */
 #include "device.h"
 #include "disturb.h"
@@ -27,10 +28,10 @@
 #include <unistd.h>
 
 enum {
-    POINT_S = 60, /* until a run is taken for hung */
+    POINT_S = 60, /* after which a run counts as hung */
     WORKERS = 6,  /* points tried at a time: most of the time is spent waiting for an end */
     DESCRIPTORS_MAX = 256,
-    BAD_MAX = 20, /* then a case is given up */
+    BAD_MAX = 20, /* failures after which a case is given up */
     CALLS_MAX = 256,
     EXIT_HANDLED = 0,
     EXIT_NOT_REACHED = 3,
@@ -38,14 +39,14 @@ enum {
 
 static const char *const kind_names[INJECT_KINDS] = { "allocation", "call", "verb" };
 
-/* A life as it is lived in one mode, with failures of one kind. */
+/* A life in one mode, with failures of one kind. */
 struct trial {
     const struct scenario *scenario;
     enum mode mode;
     enum inject_kind kind;
 };
 
-/* The nth call of that function, or, if NULL, of any. */
+/* The nth call of the named function; NULL: of any function. */
 struct point {
     const char *name;
     size_t nth;
@@ -60,7 +61,7 @@ struct tally {
     struct point chosen[2 * INJECT_RECORD_MAX];
 };
 
-/* Over all trials: what was made to fail. */
+/* The functions that were made to fail, over all trials. */
 struct reached {
     _Atomic(const char *) names[CALLS_MAX];
 };
@@ -95,7 +96,8 @@ static unsigned threads_now(void)
     return count;
 }
 
-/* The kernel takes a thread off its list a moment after others were told that it has ended. */
+/* Counts the threads. The kernel removes a thread from its list a moment after pthread_join()
+ * returns. */
 static unsigned living_threads(unsigned expected)
 {
     enum { PATIENCE_MS = 2000 };
@@ -108,7 +110,7 @@ static unsigned living_threads(unsigned expected)
     return count;
 }
 
-/* What a life may not leave. */
+/* Resources that a life must not leave behind. */
 struct belongings {
     long blocks;
     long mapped;
@@ -144,7 +146,7 @@ static void compare_belongings(const struct belongings *before)
     }
 }
 
-/* Returns the number of threads when none of a life is there. */
+/* Prepares the process for a trial. Returns the number of threads without a life. */
 static unsigned begin(const struct trial *trial)
 {
     const char *text = NULL;
@@ -154,7 +156,7 @@ static unsigned begin(const struct trial *trial)
     }
     unsigned threads = threads_now();
     (void)live(trial->scenario, trial->mode,
-               false); /* what libraries keep forever is there from now on */
+               false); /* makes the objects that libraries keep forever */
     return threads;
 }
 
@@ -169,7 +171,7 @@ static void note_reached(const char *name)
     }
 }
 
-/* In a process of its own. */
+/* Runs in a process of its own. */
 static _Noreturn void run_point(const struct trial *trial, struct point point)
 {
     unsigned threads = begin(trial);
@@ -177,7 +179,8 @@ static _Noreturn void run_point(const struct trial *trial, struct point point)
 
     inject_arm(trial->kind, point.name, point.nth);
     if (!live(trial->scenario, trial->mode, true) && inject_victim() == NULL) {
-        inject_arm(trial->kind, point.name, point.nth); /* the machine is too busy for the hurry */
+        inject_arm(trial->kind, point.name,
+                   point.nth); /* the machine is too busy for short limits */
         (void)live(trial->scenario, trial->mode, false);
     }
     inject_disarm();
@@ -188,7 +191,7 @@ static _Noreturn void run_point(const struct trial *trial, struct point point)
         note_reached(victim);
     }
     const struct belongings after = count_belongings(before.threads);
-    inject_arm(trial->kind, NULL, 0); /* forgets the victim: now everything must go well */
+    inject_arm(trial->kind, NULL, 0); /* no call fails from now on, so the life must succeed */
     inject_disarm();
     (void)live(trial->scenario, trial->mode, false);
     compare_belongings(&after);
@@ -196,7 +199,7 @@ static _Noreturn void run_point(const struct trial *trial, struct point point)
     end_counted(victim != NULL ? EXIT_HANDLED : EXIT_NOT_REACHED);
 }
 
-/* In a process of its own: who is called, in order. */
+/* Records the called functions, in order. Runs in a process of its own. */
 static _Noreturn void write_down(const struct trial *trial)
 {
     (void)begin(trial);
@@ -238,8 +241,8 @@ static bool is_first_of_its_name(const struct inject_record *record, size_t at)
     return true;
 }
 
-/* Chooses at most `most` points of so many, evenly, and the first call of each function; 0: all. The life that
- * was written down last may have been longer than so many: its last calls count, too. */
+/* Chooses at most `most` of the count points, evenly spread, and the first call of each function;
+ * 0: all. The life recorded last may be longer than count: its last calls are points, too. */
 static void choose_points(size_t count, size_t most)
 {
     size_t chosen = 0;
@@ -269,8 +272,9 @@ static void tell_point(const struct trial *trial, struct point point, int status
     (void)fflush(stdout);
 }
 
-/* Tries every WORKERSth of the chosen points, in a process of its own; if asked to go on, those behind them,
- * too, until one is beyond the end, as a life may be longer than the one that was written down. */
+/* Tries every WORKERSth of the chosen points, in a process of its own. If asked to continue, it
+ * also tries later points until one is beyond the end, as a life may be longer than the recorded
+ * one. */
 static _Noreturn void work(const struct trial *trial, size_t worker, size_t count, bool goes_on)
 {
     for (size_t i = worker; goes_on || i < tally->chosen_count; i += WORKERS) {
@@ -295,7 +299,7 @@ static _Noreturn void work(const struct trial *trial, size_t worker, size_t coun
     _exit(0);
 }
 
-/* Returns whether the workers came to their ends. */
+/* Tells whether all workers ended normally. */
 static bool work_all(const struct trial *trial, size_t count, bool goes_on)
 {
     pid_t workers[WORKERS];
@@ -313,8 +317,8 @@ static bool work_all(const struct trial *trial, size_t count, bool goes_on)
     return ended;
 }
 
-/* Writes down a life's calls and returns how many there are, 0 if it failed. On a busy machine a program that
- * polls makes many calls that tell nothing, so the shortest of some lives counts. */
+/* Records the calls of a life. Returns their number, 0 if the life failed. On a busy machine a
+ * polling program makes many calls without effect, so the shortest of several lives counts. */
 static size_t count_calls(const struct trial *trial)
 {
     enum { LIVES = 4 };
@@ -335,7 +339,7 @@ static size_t count_calls(const struct trial *trial)
     return least;
 }
 
-/* Returns whether all was well. */
+/* Tries all points of a trial. Returns false if one failed. */
 static bool try_all(unsigned number, const struct trial *trial, size_t most)
 {
     atomic_store(&tally->points, 0);
@@ -371,7 +375,7 @@ static bool was_reached(const char *name, size_t size)
     return false;
 }
 
-/* Every function that can be made to fail was: a life calls it, and a point met it. */
+/* Checks that every function that can be made to fail was called in a life and did fail. */
 static bool judge_reached(unsigned number)
 {
     char missing[1024] = "";

@@ -239,7 +239,7 @@ FAILING(char *, if_indextoname, (unsigned index, char *out), (index, out), ENXIO
 FAILING(int, pthread_condattr_init, (pthread_condattr_t * out), (out), ENOMEM, ENOMEM)
 FAILING(int, timerfd_create, (int clock, int flags), (clock, flags), EMFILE, -1)
 
-/* OpenSSL's, for want of memory, of which its queue of errors tells. */
+/* A call of OpenSSL fails for lack of memory, and OpenSSL's error queue says so. */
 #define FAILING_TLS(result, name, parameters, arguments, failure) \
     result __real_##name parameters;                              \
     result __wrap_##name parameters;                              \
@@ -310,7 +310,8 @@ FAILING_TLS(int, X509_check_host,
 
 /* ----------------------------------------------------------- those that need more than one line */
 
-/* Of the list of groups alone, which it copies: what else goes through it fails for wrong arguments. */
+/* Only setting the list of groups can fail, as it is copied; the other uses fail for wrong
+ * arguments. */
 long __real_SSL_CTX_ctrl(SSL_CTX *context, int command, long number, void *argument);
 long __wrap_SSL_CTX_ctrl(SSL_CTX *context, int command, long number, void *argument);
 long __wrap_SSL_CTX_ctrl(SSL_CTX *context, int command, long number, void *argument)
@@ -337,7 +338,7 @@ void *__wrap_mmap(void *at, size_t size, int rights, int flags, int fd, off_t of
     return mapped;
 }
 
-/* What it gives is the caller's to free. */
+/* The caller frees the list. */
 int __real_scandir(const char *folder, struct dirent ***out, int (*wanted)(const struct dirent *),
                    int (*order)(const struct dirent **, const struct dirent **));
 int __wrap_scandir(const char *folder, struct dirent ***out, int (*wanted)(const struct dirent *),
@@ -354,8 +355,8 @@ int __wrap_scandir(const char *folder, struct dirent ***out, int (*wanted)(const
     return count;
 }
 
-/* The interfaces, with that of the loopback as any other: iWARP does not look at its addresses, but the
- * simulated adapter has no others. */
+/* Lists the interfaces, with the loopback interface as an ordinary one: iWARP ignores loopback
+ * addresses, but the simulated adapter has no others. */
 int __real_getifaddrs(struct ifaddrs **out);
 int __wrap_getifaddrs(struct ifaddrs **out);
 int __wrap_getifaddrs(struct ifaddrs **out)
@@ -382,7 +383,7 @@ int __wrap_munmap(void *at, size_t size)
     return result;
 }
 
-/* What hardened code calls in its place. */
+/* Code built with _FORTIFY_SOURCE calls this function instead. */
 int __real___poll_chk(struct pollfd *fds, nfds_t count, int timeout, size_t size);
 int __wrap___poll_chk(struct pollfd *fds, nfds_t count, int timeout, size_t size);
 int __wrap___poll_chk(struct pollfd *fds, nfds_t count, int timeout, size_t size)
@@ -394,7 +395,7 @@ int __wrap___poll_chk(struct pollfd *fds, nfds_t count, int timeout, size_t size
     return __real___poll_chk(fds, count, timeout, size);
 }
 
-/* The descriptor is gone all the same (close(2), "Dealing with error returns"). */
+/* The descriptor is closed in any case (close(2), "Dealing with error returns"). */
 int __real_close(int fd);
 int __wrap_close(int fd);
 int __wrap_close(int fd)
@@ -407,7 +408,7 @@ int __wrap_close(int fd)
     return result;
 }
 
-/* Of files alone: taking the count of an eventfd cannot fail otherwise than by EAGAIN. */
+/* Only reads of files fail: a read of an eventfd fails with EAGAIN alone. */
 ssize_t __real_read(int fd, void *out, size_t size);
 ssize_t __wrap_read(int fd, void *out, size_t size);
 ssize_t __wrap_read(int fd, void *out, size_t size)
@@ -424,7 +425,7 @@ int __real_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event
 int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event);
 int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event)
 {
-    /* Only adding takes memory (fs/eventpoll.c); the others fail for what is not there. */
+    /* Only adding needs memory (fs/eventpoll.c); the others fail for missing entries alone. */
     if (operation == EPOLL_CTL_ADD && inject_fails(INJECT_CALL, "epoll_ctl")) {
         errno = ENOMEM;
         return -1;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Makes the n-th call of the library to what it stands on fail: allocations, system calls and OpenSSL's,
- * or those to libibverbs and librdmacm. The linker (--wrap) sends the calls of everything that is linked
- * statically through here, the simulated adapter asks; those inside libc and OpenSSL are not seen.
+ * Makes the n-th call that the library makes to its foundations fail: allocations, system calls and
+ * calls to OpenSSL, or calls to libibverbs and librdmacm. The linker (--wrap) redirects the calls
+ * of all statically linked code to this file, and the simulated adapter asks it. Calls inside libc
+ * and OpenSSL do not fail.
  */
 #ifndef RDMUX_TESTS_FAULT_INJECT_H
 #define RDMUX_TESTS_FAULT_INJECT_H
@@ -25,25 +26,26 @@ struct inject_record {
     const char *names[INJECT_RECORD_MAX];
 };
 
-/* From now on the nth call of this kind fails, once; from 1. name: the nth of that function; NULL: of any. */
+/* From now on the nth call (from 1) of this kind fails, once. name: of this function; NULL: of
+ * any. */
 void inject_arm(enum inject_kind kind, const char *name, size_t nth);
-/* From now on calls of this kind are written down, and none fails. */
+/* From now on calls of this kind are recorded, and none fails. */
 void inject_write_down(enum inject_kind kind, struct inject_record *record);
 void inject_disarm(void);
-/* Between these, calls of this thread are the test's own, and do not count. */
+/* Between these two calls, the calls of this thread belong to the test and do not count. */
 void inject_pause(void);
 void inject_resume(void);
-/* The call that was made to fail, NULL if it did not come to it. */
+/* Returns the function that was made to fail; NULL: none was, yet. */
 const char *inject_victim(void);
-/* Blocks that were allocated and not freed, since the process began. */
+/* Returns the number of blocks allocated and not freed since the process began. */
 long inject_blocks(void);
-/* Bytes that were mapped and not unmapped, since the process began. */
+/* Returns the number of bytes mapped and not unmapped since the process began. */
 long inject_mapped(void);
-/* Whether this call, of that kind, is to fail. Counts it. */
+/* Counts a call of this kind, and tells whether it is to fail. */
 bool inject_fails(enum inject_kind kind, const char *name);
 
-/* INJECT_FAILING(kind, result, name, parameters, arguments, error, failure): name fails with this errno and this
- * result. The build reads the names off these lines. */
+/* INJECT_FAILING(kind, result, name, parameters, arguments, error, failure): name fails with this
+ * errno and this result. The build reads the names off these lines. */
 #define INJECT_FAILING(kind, result, name, parameters, arguments, error, failure) \
     result __real_##name parameters;                                              \
     result __wrap_##name parameters;                                              \

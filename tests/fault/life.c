@@ -114,7 +114,7 @@ static void take_move(const struct life *life, struct side *side, const struct r
     side->moves++;
 }
 
-/* Where no path was found an adopted socket is the program's again. */
+/* An adopted socket belongs to the program again if no path was found. */
 static void take_socket_back(struct side *side, uint32_t status)
 {
     if (status == RDMUX_NO_PATH && side->socket != 0) {
@@ -186,7 +186,7 @@ static void progress_of(struct life *life, struct side *side)
     take_entries(life, side, wc, count);
 }
 
-/* A wait may fail as what it waits for may; nothing is lost by that. */
+/* Waits for an entry. The wait may fail, which loses nothing. */
 static void wait_for(struct life *life, struct side *side)
 {
     struct rdmux_wc wc[8];
@@ -199,7 +199,7 @@ static void wait_for(struct life *life, struct side *side)
     take_entries(life, side, wc, count);
 }
 
-/* Poll until 0, arm; on AGAIN poll again, else sleep on the descriptors (rule 13.6). */
+/* Polls until 0, then arms; on AGAIN polls again, else sleeps on the descriptors (rule 13.6). */
 static void sleep_on_both(struct life *life)
 {
     struct rdmux_cq *cqs[2] = { life->a.cq, life->b.cq };
@@ -238,7 +238,7 @@ static void rest(struct life *life)
     }
 }
 
-/* A path takes its time to end, and polls meanwhile tell nothing: not thousands of points. */
+/* Pauses between polls: a path takes time to end, and each poll is another point to try. */
 static void breathe(void)
 {
     const struct timespec moment = { .tv_nsec = MOMENT_NS };
@@ -350,7 +350,7 @@ struct rdmux_ep_attr attr_of(const struct life *life, const struct side *side)
     return attr;
 }
 
-/* Receives of an SRQ stand in a region, so that they may be large. */
+/* The receives of an SRQ are in a region, so that they may be large. */
 static void add_srq(struct life *life, struct side *side)
 {
     TRY(life, rdmux_srq_create(side->fabric, side->cq, NULL, &side->srq));
@@ -373,7 +373,7 @@ static void open_side(struct life *life, struct side *side)
     TRY(life, rdmux_cq_create(side->fabric, NULL, &side->cq));
 }
 
-/* What was posted gets its entry before the endpoint is closed. */
+/* Takes the entries of all posted requests before the endpoint is closed. */
 static void drain(struct life *life, struct side *side)
 {
     uint64_t until_ms = now_ms() + LIFE_MS;
@@ -405,7 +405,7 @@ static void close_side(struct side *side)
     must(rdmux_fabric_close(side->fabric), "rdmux_fabric_close");
 }
 
-/* The event that says so may still be on its way. */
+/* Waits for the event that gives the socket back; it may not have arrived yet. */
 static void settle_socket(struct side *side)
 {
     struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
@@ -429,7 +429,7 @@ static void close_all(struct life *life)
     close_side(&life->b);
 }
 
-/* Both sides of a connection end, for a reason that is told. */
+/* Checks that both sides of a connection have ended, each with a reported reason. */
 static void judge_end(struct life *life)
 {
     struct side *sides[2] = { &life->a, &life->b };
@@ -476,7 +476,8 @@ static void *live_here(void *argument)
     return NULL;
 }
 
-/* In a thread of its own, so that what the library keeps for a thread, its last explanation, goes with it. */
+/* Runs in a thread of its own, so that the last explanation, which the library keeps per thread, is
+ * freed. */
 bool live(const struct scenario *scenario, enum mode mode, bool hurried)
 {
     static struct life life;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Endpoints with failover whose path breaks, or whose control channel, in the middle of what they do. Whatever else
- * fails meanwhile: they go on, or end for a reason that may be. A request that completes with RDMUX_OK was carried out,
- * a message once and in order; OUTCOME_UNKNOWN without an end is for atomics and RDMUX_NO_REPLAY alone.
+ * Endpoints with failover whose path or control channel breaks during messages and memory
+ * operations. Whatever else fails meanwhile, they continue, or end for a permitted reason. A
+ * request that completes with RDMUX_OK was executed, a message once and in order; OUTCOME_UNKNOWN
+ * without the endpoint's end is for atomics and RDMUX_NO_REPLAY alone.
  */
 #include "api/core/ep.h"
 #include "api/core/failover.h"
@@ -30,35 +31,35 @@ enum {
     RECEIVES_MAX = SENDS_MAX,
     WRITE = RECEIVES + RECEIVES_MAX,
     READ,
-    ADDS, /* two */
+    ADDS, /* two fetch_adds */
 };
 
 enum {
     ADDEND = 11,
-    /* Places in the region of b; use_memory() has those before. */
+    /* Places in the region of b; use_memory() uses the lower ones. */
     WRITTEN_AT = 4 * MIDDLE,
-    WORDS_AT = 6 * MIDDLE, /* one for each break */
+    WORDS_AT = 6 * MIDDLE, /* one word for each break */
     READ_AT = 8 * MIDDLE,
     NOTED_AT = 10 * MIDDLE,
-    /* In the memory of a. */
+    /* A place in the memory of a. */
     BACK_AT = 4 * MIDDLE,
     FROM_A = 6, /* messages, a write_imm among them */
     FROM_B = 3,
 };
 
-/* What goes one way. Each message begins with its number, from 1. */
+/* The messages in one direction. Each begins with its number, from 1. */
 struct way {
     struct side *from;
     struct side *to;
-    uint8_t (*buffers)[LARGE]; /* where its messages go */
-    size_t base;               /* of the numbers of requests */
+    uint8_t (*buffers)[LARGE]; /* of its receives */
+    size_t base;               /* first number of its requests */
     size_t sent;
     size_t sizes[SENDS_MAX];
-    size_t unsure; /* the number of the one that is not repeated */
-    size_t wanted; /* receives */
+    size_t unsure; /* the number of the message with NO_REPLAY; 0: none */
+    size_t wanted; /* receives posted */
 };
 
-/* Where one life is at; lives of a process follow one another. */
+/* The state of the running life. */
 static struct {
     struct way there;
     struct way back;
@@ -110,7 +111,7 @@ static void add(struct life *life, size_t which)
                          context_of(a, request), 0));
 }
 
-/* Before the break: what the path will have been given, and what waits behind that. */
+/* Posts the requests before the break: some that the path takes, and some that wait behind them. */
 static void begin(struct life *life)
 {
     struct side *a = &life->a;
@@ -145,7 +146,7 @@ static void begin(struct life *life)
     life->until_ms = now_ms() + STUCK_MS;
 }
 
-/* Behind it: what meets a path that has failed, an endpoint that moves, or the next path. */
+/* Posts requests after the break: they meet the failed path, a move, or the next path. */
 static void post_more(struct life *life)
 {
     say(life, &data.there, SMALL, 0);
@@ -157,7 +158,8 @@ static void post_more(struct life *life)
 
 /* -------------------------------------------------------------------------------------- judging */
 
-/* Waits for the entry. Whether it is known to be done; where it is not and need not be, false; else the life ends. */
+/* Waits for the entry. Returns whether the request is known to be done. false: its outcome is
+ * unknown, as may be; any other status ends the life. */
 static bool settle(struct life *life, struct side *side, size_t number, bool may_be_unclear)
 {
     const struct outcome *outcome = &side->requests[number];
@@ -170,7 +172,7 @@ static bool settle(struct life *life, struct side *side, size_t number, bool may
     if (may_be_unclear && outcome->status == RDMUX_OUTCOME_UNKNOWN && !side->has_ended) {
         return false;
     }
-    while (progress(life)) { /* its end is on its way, else this does not come back */
+    while (progress(life)) { /* the end must come, as this loop has no other exit */
     }
     if (must_go_well()) {
         wrong("request %zu: %s: %s", number, rdmux_status_name((enum rdmux_status)outcome->status),
@@ -179,7 +181,7 @@ static bool settle(struct life *life, struct side *side, size_t number, bool may
     longjmp(life->end, 1);
 }
 
-/* The receive that was filled after the one whose place this is; false: none. */
+/* Finds the receive that was filled after the one of this place; false: none. */
 static bool next_filled(const struct way *way, size_t *place, size_t *receive)
 {
     size_t least = SIZE_MAX;
@@ -217,7 +219,8 @@ static bool has_come(const struct way *way, size_t number)
     return false;
 }
 
-/* Each message came, once and in order, except that one which need not. Returns how many did. */
+/* Checks that each message arrived once and in order; the one with NO_REPLAY may be missing.
+ * Returns how many arrived. */
 static size_t compare(const struct way *way)
 {
     size_t place = 0;
@@ -230,7 +233,7 @@ static size_t compare(const struct way *way)
         if (number != due) {
             wrong("message %zu came where %zu was due", number, due);
         }
-        size_t size = way->sizes[due - 1]; /* 0: of a write_imm */
+        size_t size = way->sizes[due - 1]; /* 0: a write_imm */
         if (size != 0 &&
             (way->to->requests[way->base + RECEIVES + receive].length != size ||
              memcmp(way->buffers[receive] + SMALL, life_pattern + SMALL, size - SMALL) != 0)) {
@@ -254,7 +257,7 @@ static void finish_way(struct life *life, struct way *way)
     while (!has_come(way, way->sent)) {
         progress_or_end(life);
     }
-    /* A receive that is left is not there for others. */
+    /* Fills the receives that are left, so that later stages meet their own. */
     for (size_t count = compare(way); count < way->wanted; count = compare(way)) {
         say(life, way, SMALL, 0);
         (void)settle(life, way->from, way->base + SENDS + way->sent - 1, false);
@@ -264,7 +267,8 @@ static void finish_way(struct life *life, struct way *way)
     }
 }
 
-/* What was done is to be seen in the region; an atomic that may have been done, or not, once. */
+/* Checks that completed requests have changed the region; an atomic in doubt has done so once or
+ * not at all. */
 static void finish_memory(struct life *life)
 {
     const uint8_t *there = rdmux_mr_addr(life->b.mr);
@@ -324,7 +328,7 @@ static void await_move(struct life *life, struct before before)
     }
 }
 
-/* Enters the cq, as its owner does, for what belongs to the owner. */
+/* Enters the cq as its owner, to use state that belongs to the owner. */
 static void enter(const struct side *side)
 {
     if (!rdmux_cq_enter(side->cq)) {
@@ -338,7 +342,7 @@ static bool has_path(const struct rdmux_ep *ep)
            ep->failover->stage == RDMUX_STEADY;
 }
 
-/* As a provider says it; of an endpoint that moves already, or has ended, nothing. */
+/* Reports a fault as a provider does, unless the endpoint is moving or has ended. */
 static void fail_path(const struct side *side)
 {
     enter(side);
@@ -357,7 +361,7 @@ static unsigned port_at(int fd)
     return is_there ? ntohs(name.sin_port) : 0;
 }
 
-/* Returns how many. */
+/* Returns the number of sockets cut. */
 static size_t cut_sockets(const struct life *life)
 {
     enum { DESCRIPTORS_MAX = 256 };
@@ -383,7 +387,7 @@ static bool is_over(const struct life *life, const char *provider)
     return strcmp(info_of(&life->a).provider, provider) == 0;
 }
 
-/* In a life in which nothing else fails the endpoint is there to be broken. */
+/* Checks that failover is in force in a life in which no call fails. */
 static void must_have_failover(const struct life *life)
 {
     const struct rdmux_ep_info info = info_of(&life->a);
@@ -430,7 +434,7 @@ static void break_both(struct life *life)
     fail_path(&life->b);
 }
 
-/* In the middle of messages: the endpoint moves, or ends. */
+/* Breaks the endpoint in the middle of messages; it must move or end. */
 static void lose(struct life *life, void (*break_it)(struct life *life))
 {
     must_have_failover(life);
@@ -468,7 +472,7 @@ void lose_control(struct life *life)
     begin(life);
     cut_control(life);
     post_more(life);
-    finish(life); /* completions wait for what the peer says there */
+    finish(life); /* completions wait for messages of the peer on that channel */
 }
 
 void lose_path_and_part(struct life *life)

@@ -19,7 +19,7 @@ static char key_file[NAME_MAX_HERE];
 static char certificate_file[NAME_MAX_HERE];
 static char plugin_file[NAME_MAX_HERE];
 
-/* Closed to all others, as keys have to be. */
+/* Creates a file that only this user may read, as keys require. */
 static FILE *create(const char *name, char out[NAME_MAX_HERE])
 {
     (void)snprintf(out, NAME_MAX_HERE, "%s/%s", folder, name);
@@ -36,7 +36,8 @@ static bool write_text(const char *name, const char *text, char out[NAME_MAX_HER
     return file != NULL && fclose(file) == 0 && written;
 }
 
-/* Of this machine, as loopback connections call it, signed by itself, so that it is its own authority. */
+/* Makes a self-signed certificate for the loopback address and name, so that it is its own
+ * authority. */
 static X509 *certify(EVP_PKEY *key)
 {
     static const struct {

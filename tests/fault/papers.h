@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The files that lives need: a key, a certificate, a folder with a plug-in. In a folder of their own. */
+/* The files that lives need, in a folder of their own: a key, a certificate, a folder with a
+ * plug-in. */
 #ifndef RDMUX_TESTS_FAULT_PAPERS_H
 #define RDMUX_TESTS_FAULT_PAPERS_H
 
@@ -9,9 +10,9 @@
 
 bool papers_write(void);
 void papers_remove(void);
-/* Of RDMUX_AUTH_PSK or RDMUX_AUTH_CERT; the strings stay. */
+/* Returns the options of RDMUX_AUTH_PSK or RDMUX_AUTH_CERT; the strings stay valid. */
 struct rdmux_fabric_auth papers_auth(uint32_t method);
-/* A folder with a file FAULT_PLUGIN in it. */
+/* Returns a folder that contains a file FAULT_PLUGIN. */
 const char *papers_plugins(void);
 
 #endif

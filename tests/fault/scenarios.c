@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The lives there are. One more is one more entry. */
+/* The table of lives. A new life is a new entry. */
 #include "stages.h"
 
 enum {
@@ -9,9 +9,10 @@ enum {
     ALL = MANUAL | SERVED | ASLEEP,
 };
 
-/* Its addresses are the loopback interface's. */
+/* An adapter with the addresses of the loopback interface. */
 #define DEVICE(link) "link=" link ",netdev=lo"
-/* One with ibv_wr_*(), rights by the book, and on a kernel that does not protect pinned pages from fork. */
+/* An adapter with ibv_wr_*() and strict access rights, on a kernel that does not protect pinned
+ * pages from fork. */
 #define OTHER_DEVICE(link) "link=" link ",netdev=lo,like=hca,fork_needed=yes"
 
 #define WHOLE                                               \
@@ -35,7 +36,7 @@ enum {
         meet_plainly, share_plainly, send_messages, use_plainly, part \
     }
 
-/* With failover: broken in the middle, then used as any other. */
+/* With failover: breaks in the middle, then continues as other lives do. */
 #define BROKEN(by)                                              \
     {                                                           \
         meet, share_memory, by, send_messages, use_memory, part \

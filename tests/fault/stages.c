@@ -27,7 +27,8 @@ static void listen_at(struct life *life, const char *address, char out[RDMUX_ADD
     TRY(life, rdmux_listener_address(life->listener, out, RDMUX_ADDRESS_MAX));
 }
 
-/* The fabric that listens asks its own listener: nobody else makes progress within the call. */
+/* The listening fabric explains its own listener, as no other fabric makes progress during the
+ * call. */
 static void explain(struct life *life, const char *address)
 {
     const struct rdmux_ep_attr attr = attr_of(life, &life->a);
@@ -45,7 +46,7 @@ static void dial(struct life *life, const char *address, struct rdmux_ep **out)
     check(life, status == RDMUX_IN_PROGRESS ? RDMUX_OK : status, "rdmux_connect");
 }
 
-/* Any that comes, until both sides are there. */
+/* Accepts any connection, until both sides are connected. */
 static void take_any(struct life *life)
 {
     const struct rdmux_ep_attr attr = attr_of(life, &life->b);
@@ -73,7 +74,7 @@ void meet(struct life *life)
     take_any(life);
 }
 
-/* Until a connection is shown. */
+/* Waits until the listener shows a connection. Returns its id. */
 static uint64_t see_one(struct life *life)
 {
     for (;;) {
@@ -87,7 +88,7 @@ static uint64_t see_one(struct life *life)
     }
 }
 
-/* The one named, and only that one. */
+/* Accepts the named connection, and no other. */
 static void take_named(struct life *life, uint64_t peer)
 {
     struct rdmux_ep_attr attr = attr_of(life, &life->b);
@@ -103,7 +104,7 @@ static void await_both(struct life *life)
     }
 }
 
-/* Speaks no word of the protocol, or none at all. */
+/* Connects as a client that sends bytes of another protocol, or none. */
 static void send_stranger(const char *address, const char *words)
 {
     inject_pause();
@@ -121,7 +122,7 @@ static void send_stranger(const char *address, const char *words)
     inject_resume();
 }
 
-/* One that connects, and is not wanted. */
+/* Rejects a connection. */
 static void turn_away(struct life *life, const char *address)
 {
     static const char note[] = "not today";
@@ -148,7 +149,8 @@ void meet_strangers(struct life *life)
     await_both(life);
 }
 
-/* A socket that is none, as its system calls say, is INVALID. */
+/* Adopts. A failed system call on the socket gives INVALID, as for a descriptor that is no
+ * socket. */
 static enum rdmux_status adopt(struct life *life, struct side *side, enum rdmux_role role,
                                int socket)
 {
@@ -157,7 +159,7 @@ static enum rdmux_status adopt(struct life *life, struct side *side, enum rdmux_
     enum rdmux_status status = rdmux_adopt(side->fabric, side->cq, socket, role, &attr, 0,
                                            &side->ep);
     if (status == RDMUX_INVALID || status == RDMUX_NO_PATH) {
-        (void)close(socket); /* it stayed ours */
+        (void)close(socket); /* a refused adoption leaves it to the caller */
         side->socket = 0;
     }
     bool is_unclear = status == RDMUX_INVALID && inject_victim() != NULL;
@@ -191,7 +193,7 @@ void meet_plainly(struct life *life)
     turn_away(life, plain);
     dial(life, plain, &life->a.ep);
     take_named(life, see_one(life));
-    /* On iWARP nobody waits for one. */
+    /* On iWARP no side waits for a receive. */
     for (size_t i = 0; i < 3; i++) {
         post_receive(life, &life->b, i, life->received[i], LARGE);
     }
@@ -200,7 +202,8 @@ void meet_plainly(struct life *life)
 
 /* --------------------------------------------------------------------------------------- memory */
 
-/* Returns whether it is granted; DENIED is none of what may follow where a token is good. */
+/* Returns whether the import is granted. A failure must not turn into DENIED if the token is
+ * good. */
 static bool import(struct life *life, size_t number, const struct rdmux_token *token,
                    bool may_be_denied)
 {
@@ -257,10 +260,10 @@ void share_plainly(struct life *life)
     TRY(life, rdmux_remote_import_raw(life->a.ep, address, key, REGION_SIZE, &life->remotes[0]));
 }
 
-/* Waits until what a has of the region is worth nothing. */
+/* Waits until a's import of the region is revoked. */
 static void await_revoked(struct life *life, size_t number)
 {
-    life->may_wait = true; /* without memory nobody is told */
+    life->may_wait = true; /* without memory the importer is not told */
     for (;;) {
         struct rdmux_remote_info info = RDMUX_REMOTE_INFO_INIT;
         TRY(life, rdmux_remote_info(life->remotes[number], &info));
@@ -409,7 +412,7 @@ void part(struct life *life)
 
 enum { EACH = 8, FROM_A = 8, FROM_B = 16 };
 
-/* More than can be done at once, both ways; only a takes what comes. */
+/* Sends more than the queues hold, both ways; only a takes its messages. */
 static void send_much(struct life *life)
 {
     static uint8_t nowhere[EACH][LARGE];

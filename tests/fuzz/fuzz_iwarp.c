@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * iWARP against a stranger's bytes: connection data and private data of a connector, and headers and
- * side channel messages of an accepted peer. Accepted bytes are encoded again. The side channel's
- * messages are decoded in sequence, because credits depend on earlier messages.
+ * iWARP against a stranger's bytes: connection data and private data of a connector, and headers
+ * and side channel messages of an accepted peer. Accepted bytes are encoded again. The side
+ * channel's messages are decoded in sequence, because credits depend on earlier messages.
  */
 #include "driver.h"
 

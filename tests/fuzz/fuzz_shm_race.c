@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * A hostile peer that writes to the shared segment while the victim reads it. While the victim's code
- * runs, its mapping of the segment's words, slots and published receives is inaccessible: each access
- * stops in SIGSEGV and then executes alone, in the processor's single step. After it the script may
- * change the bytes that were read, or bytes near them, through the peer's mapping of the same pages.
- * So the peer can interleave at every machine instruction that touches shared memory, on one thread,
- * the same in each run.
+ * A hostile peer that writes to the shared segment while the victim reads it. While the victim's
+ * code runs, its mapping of the segment's words, slots and published receives is inaccessible: each
+ * access stops in SIGSEGV and then executes alone, in the processor's single step. After it the
+ * script may change the bytes that were read, or bytes near them, through the peer's mapping of the
+ * same pages. So the peer can interleave at every machine instruction that touches shared memory,
+ * on one thread, the same in each run.
  *
- * In addition to the checks of other targets, no field of a slot or of a published receive may be read
- * twice in one call, and no field at all of the slots that the victim itself produces. So code that
- * checks one copy and uses another is found even if the script changes nothing. The bytes of a message
- * inside its slot are the exception: they are the application's, no decision here depends on them, and
- * they are copied in pieces that overlap (shm_copy_small()).
+ * In addition to the checks of other targets, no field of a slot or of a published receive may be
+ * read twice in one call, and no field at all of the slots that the victim itself produces. So code
+ * that checks one copy and uses another is found even if the script changes nothing. The bytes of a
+ * message inside its slot are the exception: they are the application's, no decision here depends
+ * on them, and they are copied in pieces that overlap (shm_copy_small()).
  *
  * Byte 0 is the number of races that follow, 4 bytes each; the rest is as for fuzz_shm_ring.c. Only
  * x86-64 has the single step; elsewhere the races are left out.
@@ -34,8 +34,8 @@ enum {
 
 /* A write of the peer after an access of the victim. */
 struct race {
-    uint8_t gap; /* accesses since the previous race */
-    uint8_t where; /* 0: to the bytes read; else a distance from them in words of 4 bytes, before or after */
+    uint8_t gap;   /* accesses since the previous race */
+    uint8_t where; /* 0: to the bytes read; else a distance in words, before or after them */
     uint8_t width; /* 1, 2, 4, 8 bytes */
     uint8_t value;
 };
@@ -87,8 +87,8 @@ static bool is_ours(uintptr_t code)
     return code >= (uintptr_t)&__executable_start && code < (uintptr_t)&etext;
 }
 
-/* Tells whether the byte is in a slot or published receive, behind its first word, which may be read at
- * any time; and whether the victim is the reader of that place. */
+/* Tells whether the byte is in a slot or published receive, behind its first word, which may be
+ * read at any time; and whether the victim is the reader of that place. */
 static bool is_field(size_t offset, bool *for_victim)
 {
     if (offset < SHM_PAGE) {
@@ -109,8 +109,8 @@ static bool is_body(size_t offset)
     return (offset - SHM_PAGE) % SHM_LINE >= offsetof(struct shm_slot, body);
 }
 
-/* Notes the field of a slot's header that the victim is about to read, as it decides what the body is.
- * No write comes between this read and the victim's. */
+/* Notes the field of a slot's header that the victim is about to read, as it decides what the body
+ * is. No write comes between this read and the victim's. */
 static void note_header(size_t offset)
 {
     size_t slot = offset - offset % SHM_LINE;

@@ -2,7 +2,8 @@
 /*
  * The tcp provider against a stranger's bytes: the decoders, and a whole endpoint whose peer sends
  * the input. Byte 0 has options, byte 1 the size of the pieces that arrive; the rest is the stream.
- * With SOCKETS each piece begins with a byte: the data socket in its lower 2 bits, its size in the others.
+ * With SOCKETS each piece begins with a byte: the data socket in its lower 2 bits, its size in the
+ * others.
  *
  * Always: no byte beside the exported region is written, the endpoint ends with a status once its
  * peer is gone, and an endpoint of a good peer on the same cq continues.

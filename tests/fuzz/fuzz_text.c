@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
  * Text of users, the environment and peers: path filters, addresses, RDMUX_LOG, RDMUX_PATHS. Byte 0
- * picks the kind; the rest is the text. A refusal has an error text, and an accepted value is within
- * its bounds.
+ * picks the kind; the rest is the text. A refusal has an error text, and an accepted value is
+ * within its bounds.
  */
 #include "api/core/fabric.h"
 #include "driver.h"

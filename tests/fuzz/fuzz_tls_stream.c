@@ -9,8 +9,8 @@
  * nothing.
  *
  * Byte 0: 1 = the handshake is under attack, too; 2 = the keys differ; 4 = the sockets hold little.
- * Then come operations. OpenSSL draws its own random numbers, so an input meets other records in each
- * run.
+ * Then come operations. OpenSSL draws its own random numbers, so an input meets other records in
+ * each run.
  */
 #include "api/core/fabric.h"
 #include "driver.h"

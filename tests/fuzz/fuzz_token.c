@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Tokens and keys that a peer presents: only the token or key of a region that is exported now gives
- * access, and only to the bytes and rights of the region. Byte 0 picks the region; then come a count
- * of changes to its token and key (place, bits), and offset, length and rights of an access; then the
- * same for the token that was exported to one peer, and the name of the peer that presents it.
+ * Tokens and keys that a peer presents: only the token or key of a region that is exported now
+ * gives access, and only to the bytes and rights of the region. Byte 0 picks the region; then come
+ * a count of changes to its token and key (place, bits), and offset, length and rights of an
+ * access; then the same for the token that was exported to one peer, and the name of the peer that
+ * presents it.
  */
 #include "driver.h"
 

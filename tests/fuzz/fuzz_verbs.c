@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
  * InfiniBand and RoCE against a stranger's bytes: whereabouts in an offer, connection data,
- * descriptions of regions, messages of the side channel. Accepted bytes are encoded again, and their
- * values are within bounds.
+ * descriptions of regions, messages of the side channel. Accepted bytes are encoded again, and
+ * their values are within bounds.
  */
 #include "driver.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The whole library with an attacker between two endpoints, each in a fabric of its own. They use one
- * socket, whose bytes the input forwards in pieces, changes, drops, repeats and forges, in both
- * directions, while both sides post, import tokens and end. Control channel and data share the socket.
- * Included by one source, which decides whether the sides authenticate.
+ * The whole library with an attacker between two endpoints, each in a fabric of its own. They use
+ * one socket, whose bytes the input forwards in pieces, changes, drops, repeats and forges, in both
+ * directions, while both sides post, import tokens and end. Control channel and data share the
+ * socket. Included by one source, which decides whether the sides authenticate.
  *
  * Always: the bytes beside the exported region and the posted buffers do not change, both endpoints
  * end with a status once the socket is closed, and the endpoint of a third fabric on the same cq

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * An endpoint of the shm provider (the victim) and a peer that writes anything into the segment, the
- * socket and the descriptions, by a script; and on the same cq an endpoint whose peer is good.
- * Included by one source of a program, which may set hooks that run before and after each call of the
- * victim.
+ * An endpoint of the shm provider (the victim) and a peer that writes anything into the segment,
+ * the socket and the descriptions, by a script; and on the same cq an endpoint whose peer is good.
+ * Included by one source of a program, which may set hooks that run before and after each call of
+ * the victim.
  */
 #ifndef RDMUX_TESTS_FUZZ_SHM_VICTIM_H
 #define RDMUX_TESTS_FUZZ_SHM_VICTIM_H
