@@ -1,28 +1,32 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Failover, as docs/NEGOTIATION.md tells it, for spin(1): a side that sends, a side that receives, a path
- * and a control channel between them that fail at any moment, FAULTS times in all, also while the failure
- * before is being mended. run.sh beside it says which builds have to hold and which must not.
+ * A model of failover (docs/NEGOTIATION.md) for spin(1): a sender, a receiver, and between them a
+ * path and a control channel. Path and channel may fail at any moment, FAULTS times in all, also
+ * during the recovery from an earlier failure. run.sh lists the builds that must hold, and those
+ * that must fail.
  *
- * Data goes one way; the other way has numbers of its own and is the same. Which side dials is
- * CONNECTOR: 0 the sender, 1 the receiver.
+ * Data flows one way; the other direction has its own numbers and works the same. CONNECTOR says
+ * which side dials: 0 the sender, 1 the receiver.
  *
- *   A path        carries requests in order. Once it is broken either side may notice, at any time. Until
- *                 the receiver cuts, what is on its way may still arrive; what has not is lost.
- *   The device    of the receiver has what the path brought, and has acknowledged it, before the library
- *                 takes it. It may go with all that it has.
- *   A channel     carries frames in order. Once it is lost, what is on its way is still read or not, and
- *                 what is said on it is gone. The connector dials the next.
- *   The attempts  of the handshake are COMMIT and CONFIRM here; the rest of them is walked through by
- *                 tests/unit/test_handshake*.c.
+ *   A path        carries requests in order. Once it is broken, either side may notice at any time.
+ *                 Until the receiver cuts, requests in flight may still arrive; after it they are
+ *                 lost.
+ *   The device    of the receiver takes and acknowledges messages before the library takes them. It
+ *                 may fail with all messages that it holds.
+ *   A channel     carries frames in order. Once it is lost, frames in flight may or may not be
+ *                 read, and new frames are dropped. The connector dials the next channel.
+ *   The attempts  of the handshake are only COMMIT and CONFIRM here; tests/unit/test_handshake*.c
+ *                 walk through the rest.
  *
- * What is left out for a build that must not hold: WITHOUT_CUT, WITHOUT_COUNTS, COUNTS_RESTART,
- * DEVICE_IS_TRUSTED, WRITES_AGAIN, ATOMICS_AGAIN, MOVE_IS_SAID_ONCE.
+ * Each of these definitions leaves out a rule, and the build must fail: WITHOUT_CUT,
+ * WITHOUT_COUNTS, COUNTS_RESTART, DEVICE_IS_TRUSTED, WRITES_AGAIN, ATOMICS_AGAIN,
+ * MOVE_IS_SAID_ONCE.
  *
- * Checked at each step: a message is received once and in order, none is passed over, writes before it are in
- * place and none of them lands again; no write lands that is older than one that has completed; no atomic is
- * carried out twice. Checked when nothing is left to happen: each request has ended, both sides hold the
- * same path, what ended well has happened, and the memory has the last write.
+ * Checked at each step: a message is received once and in order, and none is skipped; the writes
+ * before it are in place, and none of them lands again; no write lands that is older than a
+ * completed one; no atomic is executed twice. Checked when no event is left: each request has
+ * ended, both sides use the same path, requests that ended well have taken effect, and the memory
+ * has the last write.
  */
 
 #ifndef FAULTS
@@ -38,7 +42,7 @@
 #define SENDER 0
 #define RECEIVER 1
 
-/* What the sender posts, in this order. */
+/* The kinds of requests, and the order in which the sender posts them. */
 #define SEND 1
 #define ONCE 2 /* a send with NO_REPLAY */
 #define WRITE 3
@@ -56,52 +60,52 @@
 #define KIND(i) ONE_OF(i, WRITE, WRITE, ATOMIC, SEND, ONCE)
 #endif
 
-/* How a request has ended. */
+/* The outcomes of a request. */
 #define OPEN 0
 #define DONE 1
 #define IN_DOUBT 2
 
 mtype = { RECEIVED, RESUMED, MOVE, COMMIT, CONFIRM };
 
-/* ----------------------------------------------------------------------------- what there is */
+/* -------------------------------------------------------------------------------- the state */
 
-/* Frames: what, epoch, messages received, "the path of this epoch is mine". */
+/* Frames: type, epoch, messages received, "this side uses the path of this epoch". */
 #define LINE(channel, reader) line[2 * (channel) + (reader)]
 chan line[2 * (FAULTS + 1)] = [6] of { mtype, byte, byte, bool };
 bool is_lost[FAULTS + 1];
 
-chan path = [REQUESTS] of { byte, byte }; /* kind and request, on the way to a receiver that is not cut */
-chan arrived = [REQUESTS] of { byte };    /* messages that its device has, and its library not yet */
+chan path = [REQUESTS] of { byte, byte }; /* kind and request, in flight before the cut */
+chan arrived = [REQUESTS] of { byte };    /* messages that the device holds for the library */
 bool is_open = true;                      /* the receiver's side of the path */
-bool is_broken;                           /* the path; the next one is not */
-byte reached;                             /* the last request that it brought */
+bool is_broken;                           /* the current path */
+byte reached;                             /* the last request that the path delivered */
 byte faults;
 
-/* Of each side. */
+/* The state of each side. */
 byte epoch[2] = 1;
-bool works[2] = true; /* has a path that both have agreed on */
-bool has_heard[2];    /* the peer's MOVE of this epoch */
-bool is_greeting[2];  /* has said RESUMED on this channel, and not got it yet */
+bool works[2] = true; /* has a path that both sides have agreed on */
+bool has_heard[2];    /* has read the peer's MOVE of this epoch */
+bool is_greeting[2];  /* has sent RESUMED on this channel, and not read the peer's yet */
 byte channel[2];
 
-/* Of the sender. */
-byte next = 1;            /* to be posted */
+/* The state of the sender. */
+byte next = 1;            /* the next request to post */
 byte sent;                /* the number of the last message posted */
 byte number[REQUESTS + 1];
 byte outcome[REQUESTS + 1];
 
-/* Of the receiver. */
+/* The state of the receiver. */
 byte count; /* messages received */
-byte told;  /* of which the sender was told */
+byte told;  /* the count last sent to the sender */
 
-/* What happened; nobody but the assertions looks at it. */
+/* The history, for the assertions alone. */
 byte memory; /* the write that landed last */
 byte latest; /* the message that was received last */
-byte newest; /* of the writes that have completed */
+byte newest; /* the newest completed write */
 bool is_received[REQUESTS + 1];
 byte executed[REQUESTS + 1];
 
-/* What is said on a channel that is lost is gone. */
+/* Sends a frame; a lost channel drops it. */
 inline say(who, frame, n, flag)
 {
     if
@@ -114,8 +118,8 @@ inline say(who, frame, n, flag)
 
 inline land(what)
 {
-    assert(what > latest);  /* else a program that has the message, and uses the memory, loses bytes */
-    assert(what >= newest); /* else what has completed is gone */
+    assert(what > latest);  /* else a program that has the message and uses the memory loses bytes */
+    assert(what >= newest); /* else a completed write is overwritten */
     memory = what
 }
 
@@ -146,7 +150,7 @@ inline receive(what)
 /* --------------------------------------------------------------------------------- the receiver */
 
 #ifdef WITHOUT_CUT
-/* What comes to a receiver that took its side of the path down and killed neither queue pair nor keys. */
+/* Requests that reach a receiver that closed its path and destroyed neither queue pair nor keys. */
 chan late = [REQUESTS] of { byte, byte };
 #define LEAVE(kind, what)                     \
     if                                        \
@@ -168,7 +172,7 @@ active proctype Late()
 #define LEAVE(kind, what) skip
 #endif
 
-/* Nothing of the path lands any more. What the device has is taken, or lost with it. */
+/* After the cut no request of the path lands. The device's messages are taken, or lost with it. */
 inline cut_receiver()
 {
     do
@@ -188,7 +192,7 @@ inline cut_receiver()
     is_open = false
 }
 
-/* What the path brings. A message waits for a receive; these are offered to a path that works. */
+/* Delivers requests of the path. A message waits for a receive, which only a working path has. */
 active proctype Device()
 {
     byte what;
@@ -200,7 +204,7 @@ active proctype Device()
     od
 }
 
-/* The library takes what the device has, and tells of it. */
+/* The library takes the device's messages, and reports their count to the sender. */
 active proctype Library()
 {
     byte what, i;
@@ -222,7 +226,7 @@ inline write_is_done(which)
     fi
 }
 
-/* The receiver has so many messages, and what was written before them. */
+/* The receiver has `total` messages, and the writes before them. */
 inline confirm(total)
 {
     i = REQUESTS;
@@ -245,7 +249,7 @@ inline confirm(total)
     found = false
 }
 
-/* Both are cut. What is not confirmed is posted again from the oldest on, but for what may not be. */
+/* Both sides have cut. Posts unconfirmed requests again, oldest first, unless they may not be. */
 inline settle(total)
 {
 #ifdef WITHOUT_COUNTS
@@ -275,7 +279,7 @@ inline settle(total)
 #endif
 }
 
-/* A flush behind a write, or an atomic's own answer, has come back. */
+/* The flush after a write, or the answer of an atomic, has returned. */
 #ifdef DEVICE_IS_TRUSTED
 #define HAS_COME_BACK(i) (outcome[i] == OPEN && i < next && i <= reached)
 #else
@@ -314,7 +318,7 @@ active proctype Sender()
             fi;
             if
             :: is_open && epoch[SENDER] == epoch[RECEIVER] -> path ! KIND(next), next
-            :: else -> LEAVE(KIND(next), next) /* a path that the receiver has cut already */
+            :: else -> LEAVE(KIND(next), next) /* the receiver has already cut this path */
             fi
         :: else
         fi;
@@ -331,7 +335,7 @@ active proctype Sender()
 
 #define COUNT_OF(who) ((who) * count) /* the sender receives nothing */
 
-/* Cuts, and then says so: once for each epoch and channel. */
+/* Cuts, then sends MOVE: once for each epoch and channel. */
 inline move(to)
 {
     if
@@ -351,7 +355,7 @@ inline move(to)
 #endif
 }
 
-/* The path of this epoch: a new one, which nothing has happened to. */
+/* Opens the path of this epoch, a new one without a fault. */
 inline open_path()
 {
     is_broken = false;
@@ -361,7 +365,7 @@ inline open_path()
     fi
 }
 
-/* Has said and got MOVE: both are cut. The acceptor goes on to the next path. */
+/* This side has sent and read MOVE: both sides have cut. The acceptor opens the next path. */
 inline meet(total)
 {
     has_heard[me] = true;
@@ -438,7 +442,7 @@ active proctype Fault()
     do
     :: atomic { faults < FAULTS && !is_broken -> is_broken = true; faults++ }
     :: atomic { faults < FAULTS && !is_lost[channel[CONNECTOR]] -> is_lost[channel[CONNECTOR]] = true; faults++ }
-    :: break /* there are no more */
+    :: break /* no further fault */
     od
 }
 

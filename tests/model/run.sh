@@ -71,13 +71,13 @@ else
     states
 fi
 
-tap 'without the cut a late write is found' breaks 'what>' -DWITHOUT_CUT
-tap 'without the counts a message that comes twice is found' breaks is_received -DPROGRAM=2 -DWITHOUT_COUNTS
-tap 'without the counts a write that comes again is found' breaks 'what>latest' -DWITHOUT_COUNTS
-tap 'with counts that restart, one that is lost with the channel is found' breaks is_received -DPROGRAM=2 -DCOUNTS_RESTART
-tap 'with the word of the device for that of the library, a lost message is found' breaks 'i==1' -DDEVICE_IS_TRUSTED
-tap 'with writes repeated that a message has confirmed, one that lands late is found' breaks 'what>latest' -DWRITES_AGAIN
-tap 'with atomics repeated, one that is carried out twice is found' breaks 'executed' -DATOMICS_AGAIN
-tap 'with MOVE not said again on the next channel, a request that never ends is found' \
+tap 'the search finds a late write if the cut is left out' breaks 'what>' -DWITHOUT_CUT
+tap 'the search finds a repeated message if the counts are left out' breaks is_received -DPROGRAM=2 -DWITHOUT_COUNTS
+tap 'the search finds a repeated write if the counts are left out' breaks 'what>latest' -DWITHOUT_COUNTS
+tap 'the search finds a count lost with the channel if counts restart with each path' breaks is_received -DPROGRAM=2 -DCOUNTS_RESTART
+tap 'the search finds a lost message if an acknowledgment of the device counts as receipt' breaks 'i==1' -DDEVICE_IS_TRUSTED
+tap 'the search finds a late write if confirmed writes are repeated' breaks 'what>latest' -DWRITES_AGAIN
+tap 'the search finds an atomic executed twice if atomics are repeated' breaks 'executed' -DATOMICS_AGAIN
+tap 'the search finds a request that never ends if MOVE is not repeated on the next channel' \
     breaks 'works' -DMOVE_IS_SAID_ONCE
 tap_end
