@@ -29,8 +29,8 @@
 
 enum {
     PATIENT_MS = 30000,
-    BOOK_LINES = 256,
-    BOOK_LINE = 400,
+    LOGBOOK_LINES = 256,
+    LOGBOOK_LINE = 400,
 };
 
 #define CHECK_OK(call)                                                                          \
@@ -77,41 +77,41 @@ static inline void pause_ms(unsigned ms)
 /* -------------------------------------------------------------------------------------- the log */
 
 /* The lines that a fabric has logged. */
-struct book {
+struct logbook {
     pthread_mutex_t lock;
     size_t count;
-    char lines[BOOK_LINES][BOOK_LINE]; /* the first BOOK_LINES lines */
+    char lines[LOGBOOK_LINES][LOGBOOK_LINE]; /* the first LOGBOOK_LINES lines */
 };
 
-#define BOOK_INIT                         \
+#define LOGBOOK_INIT                      \
     {                                     \
         .lock = PTHREAD_MUTEX_INITIALIZER \
     }
 
-static inline void book_write(void *user, enum rdmux_log_level level, const char *line)
+static inline void logbook_write(void *user, enum rdmux_log_level level, const char *line)
 {
-    struct book *book = user;
+    struct logbook *book = user;
     (void)level;
     pthread_mutex_lock(&book->lock);
-    if (book->count < BOOK_LINES) {
-        (void)snprintf(book->lines[book->count], BOOK_LINE, "%s", line);
+    if (book->count < LOGBOOK_LINES) {
+        (void)snprintf(book->lines[book->count], LOGBOOK_LINE, "%s", line);
     }
     book->count++;
     pthread_mutex_unlock(&book->lock);
 }
 
-static inline size_t book_count(struct book *book, const char *part)
+static inline size_t logbook_count(struct logbook *book, const char *part)
 {
     size_t count = 0;
     pthread_mutex_lock(&book->lock);
-    for (size_t i = 0; i < book->count && i < BOOK_LINES; i++) {
+    for (size_t i = 0; i < book->count && i < LOGBOOK_LINES; i++) {
         count += strstr(book->lines[i], part) != NULL;
     }
     pthread_mutex_unlock(&book->lock);
     return count;
 }
 
-static inline size_t book_total(struct book *book)
+static inline size_t logbook_total(struct logbook *book)
 {
     pthread_mutex_lock(&book->lock);
     size_t count = book->count;
@@ -119,7 +119,7 @@ static inline size_t book_total(struct book *book)
     return count;
 }
 
-static inline void book_clear(struct book *book)
+static inline void logbook_clear(struct logbook *book)
 {
     pthread_mutex_lock(&book->lock);
     book->count = 0;
@@ -183,14 +183,14 @@ static inline uint64_t slow_clock_ns(void *user)
 }
 
 static inline struct rdmux_fabric *open_metered_fabric(const char *paths, uint32_t flags,
-                                                       struct book *book, struct meter *meter)
+                                                       struct logbook *book, struct meter *meter)
 {
     struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
     attr.flags = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_DEFAULT_PLUGINS | flags;
     attr.paths = paths;
     attr.clock_ns = SLOW_CLOCK > 1 ? slow_clock_ns : NULL;
     if (book != NULL) {
-        attr.log = book_write;
+        attr.log = logbook_write;
         attr.log_user = book;
         attr.log_level = RDMUX_LOG_WARN;
     }
@@ -204,7 +204,8 @@ static inline struct rdmux_fabric *open_metered_fabric(const char *paths, uint32
     return fabric;
 }
 
-static inline struct rdmux_fabric *open_fabric(const char *paths, uint32_t flags, struct book *book)
+static inline struct rdmux_fabric *open_fabric(const char *paths, uint32_t flags,
+                                               struct logbook *book)
 {
     return open_metered_fabric(paths, flags, book, NULL);
 }
@@ -459,7 +460,7 @@ static inline int dial_from(const char *address, const char *from)
     return fd;
 }
 
-static inline void say(int fd, const void *bytes, size_t size)
+static inline void send_bytes(int fd, const void *bytes, size_t size)
 {
     assert_int_equal(send(fd, bytes, size, MSG_NOSIGNAL), size);
 }

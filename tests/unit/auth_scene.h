@@ -69,7 +69,7 @@ static inline struct rdmux_fabric_auth psk_of(const char *key_file)
 
 static inline struct rdmux_fabric_attr attr_with(const char *paths,
                                                  const struct rdmux_fabric_auth *auth,
-                                                 struct book *book, struct meter *meter)
+                                                 struct logbook *book, struct meter *meter)
 {
     struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
     attr.flags = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
@@ -77,7 +77,7 @@ static inline struct rdmux_fabric_attr attr_with(const char *paths,
     attr.auth = auth;
     attr.clock_ns = SLOW_CLOCK > 1 ? slow_clock_ns : NULL;
     if (book != NULL) {
-        attr.log = book_write;
+        attr.log = logbook_write;
         attr.log_user = book;
         attr.log_level = RDMUX_LOG_WARN;
     }
@@ -92,7 +92,7 @@ static inline struct rdmux_fabric_attr attr_with(const char *paths,
 /* Opens a pair that is not connected yet. With a NULL auth, that side does not authenticate. */
 static inline void open_auth_sides(struct pair *pair, const char *paths,
                                    const struct rdmux_fabric_auth *auth_a,
-                                   const struct rdmux_fabric_auth *auth_b, struct book *book_b)
+                                   const struct rdmux_fabric_auth *auth_b, struct logbook *book_b)
 {
     struct rdmux_fabric_attr attr_a = attr_with(paths, auth_a, NULL, NULL);
     struct rdmux_fabric_attr attr_b = attr_with(paths, auth_b, book_b, NULL);
@@ -125,13 +125,13 @@ static inline void expect_nobody(struct pair *pair)
     CHECK_STATUS(rdmux_listener_next(pair->listener, 0, &peer), RDMUX_AGAIN);
 }
 
-static inline void wait_for_line(struct book *book, const char *part)
+static inline void wait_for_line(struct logbook *book, const char *part)
 {
     uint64_t until = now_ms() + PATIENT_MS;
-    while (book_count(book, part) == 0) {
+    while (logbook_count(book, part) == 0) {
         if (now_ms() > until) {
             fail_msg("the log never said \"%s\"; last: %s", part,
-                     book->count == 0 ? "" : book->lines[(book->count - 1) % BOOK_LINES]);
+                     book->count == 0 ? "" : book->lines[(book->count - 1) % LOGBOOK_LINES]);
         }
         pause_ms(1);
     }
@@ -139,7 +139,7 @@ static inline void wait_for_line(struct book *book, const char *part)
 
 /* --------------------------------------------------------------------------------- certificates */
 
-struct authority {
+struct certified_key {
     X509 *certificate;
     EVP_PKEY *key;
 };
@@ -156,12 +156,12 @@ static inline void add_extension(X509 *certificate, X509 *issuer, int which, con
 
 /* names: subject alternative names, NULL for none. usage: extended key usage, NULL for any.
  * valid_days: from now; below 0: expired. authority: NULL for a self-signed certificate. */
-static inline struct authority make_certificate(const char *common_name, const char *names,
-                                                const char *usage, int valid_days,
-                                                const struct authority *authority)
+static inline struct certified_key make_certificate(const char *common_name, const char *names,
+                                                    const char *usage, int valid_days,
+                                                    const struct certified_key *authority)
 {
     static long serial = 1;
-    struct authority made = { .certificate = X509_new(), .key = EVP_EC_gen("P-256") };
+    struct certified_key made = { .certificate = X509_new(), .key = EVP_EC_gen("P-256") };
     assert_non_null(made.certificate);
     assert_non_null(made.key);
     X509 *issuer = authority == NULL ? made.certificate : authority->certificate;
@@ -188,14 +188,14 @@ static inline struct authority make_certificate(const char *common_name, const c
     return made;
 }
 
-static inline void free_certificate(struct authority *made)
+static inline void free_certificate(struct certified_key *made)
 {
     X509_free(made->certificate);
     EVP_PKEY_free(made->key);
 }
 
 /* The file names of one side. */
-struct papers {
+struct certificate_files {
     char certificate[FILE_NAME_MAX];
     char key[FILE_NAME_MAX];
     char authority[FILE_NAME_MAX];
@@ -211,8 +211,9 @@ static inline FILE *create_file(const char *stem, const char *ending, char out[F
     return file;
 }
 
-static inline void write_papers(const char *stem, const struct authority *own,
-                                const struct authority *authority, struct papers *out)
+static inline void write_certificate_files(const char *stem, const struct certified_key *own,
+                                           const struct certified_key *authority,
+                                           struct certificate_files *out)
 {
     FILE *file = create_file(stem, "pem", out->certificate);
     assert_int_equal(PEM_write_X509(file, own->certificate), 1);
@@ -225,7 +226,7 @@ static inline void write_papers(const char *stem, const struct authority *own,
     fclose(file);
 }
 
-static inline struct rdmux_fabric_auth cert_of(const struct papers *papers)
+static inline struct rdmux_fabric_auth cert_of(const struct certificate_files *papers)
 {
     struct rdmux_fabric_auth auth = RDMUX_FABRIC_AUTH_INIT;
     auth.method = RDMUX_AUTH_CERT;
@@ -257,8 +258,8 @@ struct middle {
     size_t taped;
 };
 
-static inline bool pass_on(struct middle *middle, int from, int to, size_t *count, size_t change_at,
-                           size_t most)
+static inline bool relay_bytes(struct middle *middle, int from, int to, size_t *count,
+                               size_t change_at, size_t most)
 {
     uint8_t bytes[4096];
     ssize_t got = recv(from, bytes, most < sizeof(bytes) ? most : sizeof(bytes), MSG_DONTWAIT);
@@ -282,7 +283,7 @@ static inline bool pass_on(struct middle *middle, int from, int to, size_t *coun
 
 enum { MIDDLE_CONNECTIONS = 8 };
 
-static inline void *stand_in_the_middle(void *user)
+static inline void *run_middle(void *user)
 {
     struct middle *middle = user;
     struct {
@@ -319,10 +320,10 @@ static inline void *stand_in_the_middle(void *user)
             bool spared = middle->first_only && i > 0;
             size_t up_at = spared ? SIZE_MAX : middle->from_connector_at;
             size_t down_at = spared ? SIZE_MAX : middle->from_acceptor_at;
-            if (passing[i].near >= 0 &&
-                (!pass_on(middle, passing[i].near, passing[i].far, &passing[i].up, up_at, most) ||
-                 !pass_on(middle, passing[i].far, passing[i].near, &passing[i].down, down_at,
-                          most))) {
+            if (passing[i].near >= 0 && (!relay_bytes(middle, passing[i].near, passing[i].far,
+                                                      &passing[i].up, up_at, most) ||
+                                         !relay_bytes(middle, passing[i].far, passing[i].near,
+                                                      &passing[i].down, down_at, most))) {
                 close(passing[i].near);
                 close(passing[i].far);
                 passing[i].near = -1;
@@ -351,7 +352,7 @@ static inline void start_middle(struct middle *middle, const char *target)
     assert_int_equal(listen(middle->listening, 64), 0);
     assert_int_equal(getsockname(middle->listening, (struct sockaddr *)&here, &length), 0);
     snprintf(middle->address, sizeof(middle->address), "127.0.0.1:%u", ntohs(here.sin_port));
-    assert_int_equal(pthread_create(&middle->thread, NULL, stand_in_the_middle, middle), 0);
+    assert_int_equal(pthread_create(&middle->thread, NULL, run_middle, middle), 0);
 }
 
 static inline void stop_middle(struct middle *middle)

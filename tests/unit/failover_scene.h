@@ -97,7 +97,7 @@ static inline uint64_t moves_of(struct rdmux_ep *ep)
 enum { TRAFFIC_DEPTH = 32 };
 
 /* Both sides send numbers as fast as their queues take them, and check the numbers received. */
-struct half {
+struct traffic_side {
     struct rdmux_ep *ep;
     struct rdmux_srq *srq; /* NULL: the endpoint has its own receives */
     struct rdmux_cq *cq;
@@ -109,7 +109,7 @@ struct half {
     uint64_t in[TRAFFIC_DEPTH];
 };
 
-static inline void post_receive(struct half *half, uint64_t number)
+static inline void post_receive(struct traffic_side *half, uint64_t number)
 {
     uint64_t *word = &half->in[number % TRAFFIC_DEPTH];
     CHECK_OK(half->srq == NULL
@@ -117,7 +117,7 @@ static inline void post_receive(struct half *half, uint64_t number)
                  : rdmux_srq_recv(half->srq, word, sizeof(*word), NULL, CONTEXT(number)));
 }
 
-static inline void begin_half(struct half *half, struct rdmux_ep *ep, struct rdmux_cq *cq)
+static inline void begin_traffic(struct traffic_side *half, struct rdmux_ep *ep, struct rdmux_cq *cq)
 {
     memset(half, 0, sizeof(*half));
     half->ep = ep;
@@ -128,7 +128,7 @@ static inline void begin_half(struct half *half, struct rdmux_ep *ep, struct rdm
     }
 }
 
-static inline void send_some(struct half *half, uint64_t until)
+static inline void send_some(struct traffic_side *half, uint64_t until)
 {
     while (half->posted < until && half->posted - half->completed < TRAFFIC_DEPTH) {
         uint64_t *word = &half->out[half->posted % TRAFFIC_DEPTH];
@@ -142,7 +142,7 @@ static inline void send_some(struct half *half, uint64_t until)
     }
 }
 
-static inline void take_some(struct half *half)
+static inline void take_some(struct traffic_side *half)
 {
     struct rdmux_wc wcs[8];
     size_t count = rdmux_cq_poll(half->cq, wcs, 8);
@@ -170,8 +170,8 @@ static inline void take_some(struct half *half)
 }
 
 /* After IDLE idle rounds, yields the processor: the test may be waiting for a silence timeout. */
-static inline void rest_if_idle(const struct half *a, const struct half *b, uint64_t *done,
-                                unsigned *idle)
+static inline void rest_if_idle(const struct traffic_side *a, const struct traffic_side *b,
+                                uint64_t *done, unsigned *idle)
 {
     enum { IDLE = 1000 };
     uint64_t now_done = a->received + a->completed + b->received + b->completed;
@@ -199,14 +199,14 @@ static inline bool has_channels(const struct pair *pair)
 static inline void run_traffic(struct pair *pair, uint64_t total, uint64_t period,
                                void (*break_path)(struct pair *pair))
 {
-    struct half a;
-    struct half b;
+    struct traffic_side a;
+    struct traffic_side b;
     uint64_t breaks = 0;
     uint64_t done = 0;
     unsigned idle = 0;
     uint64_t until = now_ms() + 4UL * PATIENT_MS;
-    begin_half(&a, pair->a, pair->cq_a);
-    begin_half(&b, pair->b, pair->cq_b);
+    begin_traffic(&a, pair->a, pair->cq_a);
+    begin_traffic(&b, pair->b, pair->cq_b);
     while (a.received < total || b.received < total || a.completed < total || b.completed < total) {
         assert_true(now_ms() < until);
         send_some(&a, total);

@@ -19,7 +19,7 @@ enum {
 /* A pair whose accepting side records its log and counts its memory. */
 struct scene {
     struct pair pair;
-    struct book book;
+    struct logbook book;
     struct meter meter;
 };
 
@@ -59,10 +59,10 @@ static inline void check_good_connection(struct pair *pair)
     CHECK_OK(rdmux_ep_close(b));
 }
 
-static inline void wait_for_lines(struct book *book, size_t count)
+static inline void wait_for_lines(struct logbook *book, size_t count)
 {
     uint64_t until = now_ms() + PATIENT_MS;
-    while (book_total(book) < count && now_ms() < until) {
+    while (logbook_total(book) < count && now_ms() < until) {
         pause_ms(1);
     }
 }

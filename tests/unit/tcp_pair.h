@@ -64,7 +64,7 @@ enum wiring {
 };
 
 /* Clears the state that a failed test has left, so that the next test does not fail from it. */
-static inline int forget(void **state)
+static inline int clear_state(void **state)
 {
     (void)state;
     memset(&fake_fabric, 0, sizeof(fake_fabric));
@@ -73,10 +73,10 @@ static inline int forget(void **state)
     return 0;
 }
 
-/* Clears the state as forget() does, and gives endpoints that connect a fake stream. */
-static inline int forget_and_carry(void **state)
+/* Clears the state as clear_state() does, and gives endpoints that connect a fake stream. */
+static inline int clear_state_and_stream(void **state)
 {
-    (void)forget(state);
+    (void)clear_state(state);
     fake_streams = true;
     return 0;
 }
@@ -273,7 +273,7 @@ static inline void pair_destroy(struct pair pair)
 /* ------------------------------------------------------------------------------------- requests */
 
 /* Posts queued requests until the provider takes no more. */
-static inline void push(struct end *end)
+static inline void post_queued(struct end *end)
 {
     end->ep->ready = 0;
     if (end->ep->resume) {
@@ -329,12 +329,12 @@ static inline void receive(struct end *end, void *buffer, uint64_t length)
     }
 }
 
-static inline void turn(struct end *a, struct end *b)
+static inline void step_ends(struct end *a, struct end *b)
 {
-    push(a);
+    post_queued(a);
     (void)ops->poll(a->cq, BUDGET);
     if (b != NULL) {
-        push(b);
+        post_queued(b);
         (void)ops->poll(b->cq, BUDGET);
     }
 }
@@ -343,7 +343,7 @@ static inline void turn(struct end *a, struct end *b)
     do {                                                          \
         int turns_left = TURNS_MAX;                               \
         while (!(condition) && --turns_left > 0) {                \
-            turn(a, b);                                           \
+            step_ends(a, b);                                      \
         }                                                         \
         if (turns_left == 0) {                                    \
             fail_msg("line %d: never: %s", __LINE__, #condition); \
@@ -351,7 +351,7 @@ static inline void turn(struct end *a, struct end *b)
     } while (0)
 
 /* Imports fake_regions[index] of the owner as the user's remotes[index]. */
-static inline void region_import(struct end *owner, struct end *user, int index)
+static inline void import_region(struct end *owner, struct end *user, int index)
 {
     struct rdmux_provider_mr mr = { owner->domain, &fake_regions[index] };
     uint8_t description[RDMUX_DESCRIPTION_MAX];

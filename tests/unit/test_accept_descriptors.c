@@ -323,7 +323,7 @@ static void a_listener_without_descriptors_drops_a_new_connection_and_logs_it(vo
 {
     (void)state;
     struct rlimit before;
-    struct book book = BOOK_INIT;
+    struct logbook book = LOGBOOK_INIT;
     char address[RDMUX_ADDRESS_MAX];
     char byte;
     int own[TIGHT];
@@ -342,7 +342,7 @@ static void a_listener_without_descriptors_drops_a_new_connection_and_logs_it(vo
 
     CHECK_OK(rdmux_fabric_progress(fabric));
 
-    assert_int_equal(book_count(&book, "a connection was turned away"), 1);
+    assert_int_equal(logbook_count(&book, "a connection was turned away"), 1);
     assert_true(recv(fd, &byte, 1, MSG_DONTWAIT) == 0 || errno == ECONNRESET);
     while (count > 0) {
         close(own[--count]);

@@ -120,7 +120,7 @@ static int stall(struct pair *pair)
     CHECK_OK(rdmux_offer_encode(offer, opening + RDMUX_HELLO_SIZE + RDMUX_FRAME_HEADER_SIZE, &size));
     rdmux_frame_header_encode(RDMUX_FRAME_OFFER, 0, size, opening + RDMUX_HELLO_SIZE);
     int fd = dial_raw(pair->address);
-    say(fd, opening, RDMUX_HELLO_SIZE + RDMUX_FRAME_HEADER_SIZE + size);
+    send_bytes(fd, opening, RDMUX_HELLO_SIZE + RDMUX_FRAME_HEADER_SIZE + size);
     free(opening);
     free(offer);
     return fd;

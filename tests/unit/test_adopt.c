@@ -568,7 +568,7 @@ static void every_other_failure_closes_the_socket(void **state)
                 int ends[2];
                 make_sockets((enum kind)kind, ends);
                 if (cases[i].says != NULL) {
-                    say(ends[1], cases[i].says, strlen(cases[i].says));
+                    send_bytes(ends[1], cases[i].says, strlen(cases[i].says));
                 }
                 if (cases[i].leaves) {
                     close(ends[1]);

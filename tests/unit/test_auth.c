@@ -173,7 +173,7 @@ static void a_listener_shows_the_identity_of_a_connection_before_it_is_accepted(
 static void check_psk_refusal(const char *keys_a, const char *keys_b, const char *const *peers,
                               size_t peer_count, const char *logged)
 {
-    static struct book book;
+    static struct logbook book;
     char file[FILE_NAME_MAX];
     char other[FILE_NAME_MAX];
     struct rdmux_fabric_auth auth_a = psk_of(write_file("a", keys_a, file));
@@ -182,7 +182,7 @@ static void check_psk_refusal(const char *keys_a, const char *keys_b, const char
     auth_b.peers = peers;
     auth_b.peer_count = peer_count;
     pthread_mutex_init(&book.lock, NULL);
-    book_clear(&book);
+    logbook_clear(&book);
     open_auth_sides(&pair, "tcp", &auth_a, &auth_b, &book);
 
     expect_refusal(&pair, pair.address, RDMUX_AUTH, "the peer has refused identity \"anna\"");
@@ -275,7 +275,7 @@ struct rogue {
     pthread_t thread;
     int listening;
     char address[RDMUX_ADDRESS_MAX];
-    struct authority papers;
+    struct certified_key papers;
     bool trusted; /* some client took it */
 };
 
@@ -329,7 +329,7 @@ static void a_connector_with_a_key_refuses_a_server_with_a_certificate(void **st
 
 static void a_connector_without_authentication_is_told_the_missing_setting(void **state)
 {
-    static struct book book = BOOK_INIT;
+    static struct logbook book = LOGBOOK_INIT;
     char file[FILE_NAME_MAX];
     struct rdmux_fabric_auth auth = psk_of(write_file("k", "anna:" KEY_ONE "\n", file));
     struct pair pair;
@@ -346,7 +346,7 @@ static void a_connector_without_authentication_is_told_the_missing_setting(void 
 
 static void a_connector_with_a_key_refuses_a_listener_without_authentication(void **state)
 {
-    static struct book book = BOOK_INIT;
+    static struct logbook book = LOGBOOK_INIT;
     char file[FILE_NAME_MAX];
     struct rdmux_fabric_auth auth = psk_of(write_file("k", "anna:" KEY_ONE "\n", file));
     struct pair pair;
@@ -399,11 +399,11 @@ static void explain_names_the_missing_setting(void **state)
 
 /* One authority, and a certificate for each side. */
 struct office {
-    struct authority authority;
-    struct authority own_a;
-    struct authority own_b;
-    struct papers papers_a;
-    struct papers papers_b;
+    struct certified_key authority;
+    struct certified_key own_a;
+    struct certified_key own_b;
+    struct certificate_files papers_a;
+    struct certificate_files papers_b;
 };
 
 static void open_office(struct office *office, const char *names_b, const char *usage_a)
@@ -412,8 +412,8 @@ static void open_office(struct office *office, const char *names_b, const char *
     office->own_a = make_certificate("anna", NULL, usage_a, 100, &office->authority);
     office->own_b = make_certificate("bert", names_b, "serverAuth,clientAuth", 100,
                                      &office->authority);
-    write_papers("a", &office->own_a, &office->authority, &office->papers_a);
-    write_papers("b", &office->own_b, &office->authority, &office->papers_b);
+    write_certificate_files("a", &office->own_a, &office->authority, &office->papers_a);
+    write_certificate_files("b", &office->own_b, &office->authority, &office->papers_b);
 }
 
 static void close_office(struct office *office)
@@ -455,10 +455,10 @@ static void check_cert_refusal(const struct rdmux_fabric_auth *auth_a,
                                const struct rdmux_fabric_auth *auth_b, const char *part,
                                const char *logged)
 {
-    static struct book book;
+    static struct logbook book;
     struct pair pair;
     pthread_mutex_init(&book.lock, NULL);
-    book_clear(&book);
+    logbook_clear(&book);
     open_auth_sides(&pair, "tcp", auth_a, auth_b, &book);
 
     expect_refusal(&pair, pair.address, RDMUX_AUTH, part);
@@ -575,12 +575,12 @@ static void a_certificate_that_is_not_listed_is_refused(void **state)
 static void a_certificate_of_another_authority_is_refused(void **state)
 {
     struct office office;
-    struct authority stranger = make_certificate("another authority", NULL, NULL, 100, NULL);
-    struct papers forged;
+    struct certified_key stranger = make_certificate("another authority", NULL, NULL, 100, NULL);
+    struct certificate_files forged;
     (void)state;
     open_office(&office, "IP:127.0.0.1", NULL);
-    struct authority own = make_certificate("anna", NULL, NULL, 100, &stranger);
-    write_papers("forged", &own, &office.authority, &forged);
+    struct certified_key own = make_certificate("anna", NULL, NULL, 100, &stranger);
+    write_certificate_files("forged", &own, &office.authority, &forged);
     struct rdmux_fabric_auth auth_a = cert_of(&forged);
     struct rdmux_fabric_auth auth_b = cert_of(&office.papers_b);
 
@@ -595,11 +595,11 @@ static void a_certificate_of_another_authority_is_refused(void **state)
 static void an_expired_certificate_is_refused(void **state)
 {
     struct office office;
-    struct papers late;
+    struct certificate_files late;
     (void)state;
     open_office(&office, "IP:127.0.0.1", NULL);
-    struct authority own = make_certificate("anna", NULL, NULL, -1, &office.authority);
-    write_papers("late", &own, &office.authority, &late);
+    struct certified_key own = make_certificate("anna", NULL, NULL, -1, &office.authority);
+    write_certificate_files("late", &own, &office.authority, &late);
     struct rdmux_fabric_auth auth_a = cert_of(&late);
     struct rdmux_fabric_auth auth_b = cert_of(&office.papers_b);
 
@@ -624,8 +624,8 @@ static void a_server_certificate_is_refused_from_a_client(void **state)
 }
 
 /* Signed for a name of any bytes, as an authority might that looks less closely. */
-static void name_again(struct authority *own, const char *name, size_t length,
-                       const struct authority *authority)
+static void name_again(struct certified_key *own, const char *name, size_t length,
+                       const struct certified_key *authority)
 {
     X509_NAME *subject = X509_get_subject_name(own->certificate);
     X509_NAME_ENTRY_free(X509_NAME_delete_entry(subject, 0));
@@ -647,10 +647,10 @@ static void a_name_with_control_characters_is_refused(void **state)
     (void)state;
     open_office(&office, "IP:127.0.0.1", NULL);
     for (size_t i = 0; i < RDMUX_COUNT_OF(cases); i++) {
-        struct papers odd;
-        struct authority own = make_certificate("anna", NULL, NULL, 100, &office.authority);
+        struct certificate_files odd;
+        struct certified_key own = make_certificate("anna", NULL, NULL, 100, &office.authority);
         name_again(&own, cases[i].name, cases[i].length, &office.authority);
-        write_papers("odd", &own, &office.authority, &odd);
+        write_certificate_files("odd", &own, &office.authority, &odd);
         struct rdmux_fabric_auth auth_a = cert_of(&odd);
         struct rdmux_fabric_auth auth_b = cert_of(&office.papers_b);
         auth_b.peers = anna;
@@ -666,7 +666,7 @@ static void a_name_with_control_characters_is_refused(void **state)
 
 /* Connects with an OpenSSL client that has valid certificates, speaks only this version of TLS, and
  * offers these key exchanges; NULL: OpenSSL's defaults. Tells whether it is admitted. */
-static bool gets_through(const struct pair *pair, const struct authority *own, int version,
+static bool gets_through(const struct pair *pair, const struct certified_key *own, int version,
                          const char *groups)
 {
     struct rdmux_hello hello;
@@ -685,7 +685,7 @@ static bool gets_through(const struct pair *pair, const struct authority *own, i
     rdmux_hello_fill(pair->fabric_a, &hello);
     rdmux_hello_encode(&hello, bytes);
     int fd = dial_raw(pair->address);
-    say(fd, bytes, sizeof(bytes));
+    send_bytes(fd, bytes, sizeof(bytes));
     SSL *ssl = SSL_new(context);
     assert_int_equal(SSL_set_fd(ssl, fd), 1);
     bool through = SSL_connect(ssl) == 1;

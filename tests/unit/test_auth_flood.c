@@ -74,7 +74,7 @@ static void *count_realloc(void *memory, size_t size, const char *file, int line
 
 struct flood {
     struct pair pair;
-    struct book book;
+    struct logbook book;
     struct meter meter;
 };
 
@@ -132,7 +132,7 @@ static size_t cost_of_strangers(struct flood *flood, const uint8_t *bytes, size_
     size_t before = cost(flood);
     for (size_t i = 0; i < COUNT; i++) {
         fds[i] = dial_raw(flood->pair.address);
-        say(fds[i], bytes, size);
+        send_bytes(fds[i], bytes, size);
     }
     check_good_connection(&flood->pair); /* after all of them */
     size_t each = (cost(flood) - before) / COUNT;
@@ -205,10 +205,10 @@ static void a_client_hello_that_claims_to_be_long_is_refused(void **state)
                        at_a_time);
                 size += sizeof(header) + at_a_time;
             }
-            book_clear(&flood->book);
+            logbook_clear(&flood->book);
             int fd = dial_raw(flood->pair.address);
-            say(fd, opening, RDMUX_HELLO_SIZE);
-            say(fd, records, size);
+            send_bytes(fd, opening, RDMUX_HELLO_SIZE);
+            send_bytes(fd, records, size);
             wait_for_line(&flood->book, line);
             assert_true(is_dropped(fd, PATIENT_MS));
             close(fd);
@@ -234,7 +234,7 @@ static void a_stranger_that_sends_too_many_bytes_is_dropped(void **state)
     }
     int fd = dial_raw(flood->pair.address);
 
-    say(fd, opening, RDMUX_HELLO_SIZE);
+    send_bytes(fd, opening, RDMUX_HELLO_SIZE);
     (void)send(fd, records, sizeof(records), MSG_NOSIGNAL);
 
     wait_for_line(&flood->book, "it sent 32768 bytes without authenticating");
@@ -253,7 +253,7 @@ static void a_connection_that_stalls_in_tls_is_dropped_in_time(void **state)
     size_t size = begin_tls(flood->pair.fabric_a, opening);
     int fd = dial_raw(flood->pair.address);
 
-    say(fd, opening, size);
+    send_bytes(fd, opening, size);
 
     wait_for_line(&flood->book, "has not introduced itself in time");
     assert_true(is_dropped(fd, PATIENT_MS));
@@ -277,11 +277,11 @@ static void one_address_does_not_use_up_the_room_of_others(void **state)
 
     uint64_t until = now_ms() + PATIENT_MS;
     static const char line[] = "too many connections of its address";
-    while (book_count(&flood->book, line) < COUNT - LIMIT && now_ms() < until) {
+    while (logbook_count(&flood->book, line) < COUNT - LIMIT && now_ms() < until) {
         pause_ms(1);
     }
     check_good_connection(&flood->pair); /* after all of them: the listener has read them */
-    assert_int_equal(book_count(&flood->book, line), COUNT - LIMIT);
+    assert_int_equal(logbook_count(&flood->book, line), COUNT - LIMIT);
     for (size_t i = 0; i < COUNT; i++) {
         assert_int_equal(is_dropped(fds[i], 0), i < COUNT - LIMIT); /* the oldest ones went */
         close(fds[i]);

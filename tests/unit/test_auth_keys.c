@@ -184,15 +184,15 @@ static void a_path_that_is_no_file_is_refused(void **state)
 
 static void a_certificate_needs_its_own_key(void **state)
 {
-    struct authority authority = make_certificate("the authority", NULL, NULL, 10, NULL);
-    struct authority anna = make_certificate("anna", NULL, NULL, 10, &authority);
-    struct authority bert = make_certificate("bert", NULL, NULL, 10, &authority);
-    struct papers of_anna;
-    struct papers of_bert;
+    struct certified_key authority = make_certificate("the authority", NULL, NULL, 10, NULL);
+    struct certified_key anna = make_certificate("anna", NULL, NULL, 10, &authority);
+    struct certified_key bert = make_certificate("bert", NULL, NULL, 10, &authority);
+    struct certificate_files of_anna;
+    struct certificate_files of_bert;
     char file[FILE_NAME_MAX];
     (void)state;
-    write_papers("anna", &anna, &authority, &of_anna);
-    write_papers("bert", &bert, &authority, &of_bert);
+    write_certificate_files("anna", &anna, &authority, &of_anna);
+    write_certificate_files("bert", &bert, &authority, &of_bert);
 
     struct rdmux_fabric_auth auth = cert_of(&of_anna);
     auth.key_file = of_bert.key;

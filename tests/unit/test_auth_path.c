@@ -135,7 +135,7 @@ static void an_eavesdropper_learns_no_secret(void **state)
  * claims. */
 static void check_clear_opening(uint32_t methods)
 {
-    static struct book book;
+    static struct logbook book;
     char file[FILE_NAME_MAX];
     struct rdmux_fabric_auth auth = keys_of_anna(file);
     struct pair pair;
@@ -143,13 +143,13 @@ static void check_clear_opening(uint32_t methods)
     uint8_t answer[RDMUX_HELLO_SIZE];
     struct rdmux_hello hello;
     pthread_mutex_init(&book.lock, NULL);
-    book_clear(&book);
+    logbook_clear(&book);
     open_auth_sides(&pair, "tcp", NULL, &auth, &book);
     size_t size = make_opening(pair.fabric_a, opening);
     opening[27] = (uint8_t)methods;
     int fd = dial_raw(pair.address);
 
-    say(fd, opening, size);
+    send_bytes(fd, opening, size);
 
     wait_for_line(&book, "turned away");
     if (methods != RDMUX_AUTH_PSK) {

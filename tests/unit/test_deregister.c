@@ -14,7 +14,7 @@ static uint64_t stopped_clock(void *user)
 
 struct scene {
     struct pair pair;
-    struct book book;
+    struct logbook book;
     pthread_t thread;
     _Atomic bool stop;
 };
@@ -39,7 +39,7 @@ static void open_scene(struct scene *scene, const char *paths)
     attr.flags = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
     attr.paths = paths;
     attr.clock_ns = stopped_clock;
-    attr.log = book_write;
+    attr.log = logbook_write;
     attr.log_user = &scene->book;
     attr.log_level = RDMUX_LOG_WARN;
     pair->fabric_a = open_fabric(paths, 0, NULL);
@@ -122,7 +122,7 @@ static void check_caller_works(const char *paths)
     struct rdmux_remote_info info = RDMUX_REMOTE_INFO_INIT;
     CHECK_OK(rdmux_remote_info(remote, &info));
     assert_int_equal(info.status, RDMUX_DENIED); /* it got the report */
-    assert_int_equal(book_count(&scene.book, "did not answer"), 0);
+    assert_int_equal(logbook_count(&scene.book, "did not answer"), 0);
     assert_int_equal(atomic_load(&scene.pair.cq_b->revocations), 0);
     check_message(scene.pair.a, scene.pair.cq_a, scene.pair.b, scene.pair.cq_b, 7);
     rdmux_remote_close(remote);
@@ -158,7 +158,7 @@ static void an_endpoint_that_closed_all_its_imports_is_no_importer(void **state)
 
     /* No call polls the peer, so it would not answer. */
     rdmux_mr_deregister(mr);
-    assert_int_equal(book_count(&scene.book, "did not answer"), 0);
+    assert_int_equal(logbook_count(&scene.book, "did not answer"), 0);
     close_scene(&scene);
 }
 

@@ -59,7 +59,7 @@ static void tell(uint32_t reason, const char *text)
 }
 
 /* Endpoint a has the device, and progresses only by its calls. */
-static void set_scene(struct pair *pair, struct book *book)
+static void set_scene(struct pair *pair, struct logbook *book)
 {
     memset(pair, 0, sizeof(*pair));
     memset(&device, 0, sizeof(device));
@@ -69,7 +69,7 @@ static void set_scene(struct pair *pair, struct book *book)
     attr.flags = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_DEFAULT_PLUGINS |
                  RDMUX_FABRIC_NO_SERVICE_THREAD | RDMUX_FABRIC_NO_WORKER_THREAD;
     attr.paths = "tcp";
-    attr.log = book_write;
+    attr.log = logbook_write;
     attr.log_user = book;
     attr.log_level = RDMUX_LOG_INFO;
     CHECK_OK(rdmux_fabric_open(&attr, &pair->fabric_a));
@@ -94,7 +94,7 @@ static void set_scene(struct pair *pair, struct book *book)
     pair->listener = listen_here(pair->fabric_b, NULL, pair->address);
     connect_more(pair, NULL, &pair->a, &pair->b);
     assert_int_equal(device.opened, 1);
-    book_clear(book);
+    logbook_clear(book);
 }
 
 static void clear_scene(struct pair *pair)
@@ -115,7 +115,7 @@ static void the_state_changes_of_a_device_are_logged_and_it_stays_open(void **st
 {
     (void)state;
     struct pair pair;
-    struct book book = BOOK_INIT;
+    struct logbook book = LOGBOOK_INIT;
     set_scene(&pair, &book);
     tell(RDMUX_REASON_PORT_DOWN, "port 1 is down");
     tell(RDMUX_REASON_USABLE, "port 1 is up");
@@ -123,9 +123,9 @@ static void the_state_changes_of_a_device_are_logged_and_it_stays_open(void **st
     CHECK_OK(rdmux_fabric_progress(pair.fabric_a));
 
     assert_int_equal(device.next, 2);
-    assert_int_equal(book_count(&book, "tcp"), 2);
-    assert_int_equal(book_count(&book, ": port 1 is down"), 1);
-    assert_int_equal(book_count(&book, ": port 1 is up"), 1);
+    assert_int_equal(logbook_count(&book, "tcp"), 2);
+    assert_int_equal(logbook_count(&book, ": port 1 is down"), 1);
+    assert_int_equal(logbook_count(&book, ": port 1 is up"), 1);
     check_messages(&pair);
     reconnect(&pair);
     assert_int_equal(device.opened, 1);
@@ -136,7 +136,7 @@ static void only_a_problem_of_a_device_is_a_warning(void **state)
 {
     (void)state;
     struct pair pair;
-    struct book book = BOOK_INIT;
+    struct logbook book = LOGBOOK_INIT;
     set_scene(&pair, &book);
     pair.fabric_a->hooks.log_level = RDMUX_LOG_WARN;
     tell(RDMUX_REASON_USABLE, "port 1 is up");
@@ -145,8 +145,8 @@ static void only_a_problem_of_a_device_is_a_warning(void **state)
 
     CHECK_OK(rdmux_fabric_progress(pair.fabric_a));
 
-    assert_int_equal(book_total(&book), 1);
-    assert_int_equal(book_count(&book, "port 1 is down"), 1);
+    assert_int_equal(logbook_total(&book), 1);
+    assert_int_equal(logbook_count(&book, "port 1 is down"), 1);
     clear_scene(&pair);
 }
 
@@ -154,7 +154,7 @@ static void a_removed_device_reports_no_more_events_and_is_opened_anew(void **st
 {
     (void)state;
     struct pair pair;
-    struct book book = BOOK_INIT;
+    struct logbook book = LOGBOOK_INIT;
     set_scene(&pair, &book);
     tell(RDMUX_REASON_NO_DEVICE, "unplugged");
     tell(RDMUX_REASON_USABLE, "from nowhere");
@@ -162,8 +162,8 @@ static void a_removed_device_reports_no_more_events_and_is_opened_anew(void **st
     CHECK_OK(rdmux_fabric_progress(pair.fabric_a));
     CHECK_OK(rdmux_fabric_progress(pair.fabric_a));
 
-    assert_int_equal(book_count(&book, "unplugged"), 1);
-    assert_int_equal(book_count(&book, "from nowhere"), 0);
+    assert_int_equal(logbook_count(&book, "unplugged"), 1);
+    assert_int_equal(logbook_count(&book, "from nowhere"), 0);
     assert_int_equal(device.asked, 1);
     device.next = device.count;
     reconnect(&pair);
@@ -203,7 +203,7 @@ static void a_cq_without_a_place_for_another_device_reports_it(void **state)
 {
     (void)state;
     struct pair pair;
-    struct book book = BOOK_INIT;
+    struct logbook book = LOGBOOK_INIT;
     struct rdmux_explanation *explanation = NULL;
     const char *json = NULL;
     set_scene(&pair, &book);
@@ -236,7 +236,7 @@ static void a_readable_descriptor_without_an_event_has_no_effect(void **state)
 {
     (void)state;
     struct pair pair;
-    struct book book = BOOK_INIT;
+    struct logbook book = LOGBOOK_INIT;
     const uint64_t one = 1;
     set_scene(&pair, &book);
     assert_int_equal(write(device.fd, &one, sizeof(one)), sizeof(one));
@@ -244,7 +244,7 @@ static void a_readable_descriptor_without_an_event_has_no_effect(void **state)
     CHECK_OK(rdmux_fabric_progress(pair.fabric_a));
 
     assert_int_equal(device.asked, 1);
-    assert_int_equal(book_total(&book), 0);
+    assert_int_equal(logbook_total(&book), 0);
     check_messages(&pair);
     clear_scene(&pair);
 }

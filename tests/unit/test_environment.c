@@ -16,14 +16,14 @@
 enum { PATHS_MAX = 16, FILE_MAX = 16384, TURN_MS = 20 };
 
 /* A fabric that looks at the environment. */
-static enum rdmux_status open_outside(const char *paths, struct book *book, uint32_t level,
+static enum rdmux_status open_outside(const char *paths, struct logbook *book, uint32_t level,
                                       struct rdmux_fabric **out)
 {
     struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
     attr.flags = RDMUX_FABRIC_NO_DEFAULT_PLUGINS | RDMUX_FABRIC_NO_SERVICE_THREAD;
     attr.paths = paths;
     if (book != NULL) {
-        attr.log = book_write;
+        attr.log = logbook_write;
         attr.log_user = book;
         attr.log_level = level;
     }
@@ -103,15 +103,15 @@ static void the_environment_raises_the_log_level_and_never_lowers_it(void **stat
         size_t details;
     } cases[] = { { "debug", 1, 1 }, { "error", 1, 0 }, { "none", 1, 0 }, { "", 1, 0 } };
     for (size_t i = 0; i < RDMUX_COUNT_OF(cases); i++) {
-        struct book book = BOOK_INIT;
+        struct logbook book = LOGBOOK_INIT;
         struct rdmux_fabric *fabric;
         assert_int_equal(setenv("RDMUX_LOG", cases[i].value, 1), 0);
         CHECK_OK(open_outside(NULL, &book, RDMUX_LOG_WARN, &fabric));
         rdmux_log(fabric, RDMUX_LOG_WARN, "a warning");
         rdmux_log(fabric, RDMUX_LOG_DEBUG, "a detail");
         CHECK_OK(rdmux_fabric_close(fabric));
-        assert_int_equal(book_count(&book, "a warning"), cases[i].warnings);
-        assert_int_equal(book_count(&book, "a detail"), cases[i].details);
+        assert_int_equal(logbook_count(&book, "a warning"), cases[i].warnings);
+        assert_int_equal(logbook_count(&book, "a detail"), cases[i].details);
     }
     assert_int_equal(unsetenv("RDMUX_LOG"), 0);
 }
@@ -215,18 +215,18 @@ static const char absent_folder[] = "/no/such/folder";
  * of its file. */
 static int open_only(void)
 {
-    struct book book = BOOK_INIT;
+    struct logbook book = LOGBOOK_INIT;
     struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
     struct rdmux_fabric *fabric = NULL;
     int says = getauxval(AT_SECURE) == 0 ? 0 : HAS_RIGHTS;
     attr.flags = RDMUX_FABRIC_NO_SERVICE_THREAD;
-    attr.log = book_write;
+    attr.log = logbook_write;
     attr.log_user = &book;
     attr.log_level = RDMUX_LOG_WARN;
     if (rdmux_fabric_open(&attr, &fabric) != RDMUX_OK) {
         return says | HEARD;
     }
-    says |= book_count(&book, absent_folder) > 0 ? HEARD : 0;
+    says |= logbook_count(&book, absent_folder) > 0 ? HEARD : 0;
     return rdmux_fabric_close(fabric) == RDMUX_OK ? says : -1;
 }
 

@@ -103,12 +103,12 @@ static void an_endpoint_goes_back_when_the_hold_down_time_is_over(void **state)
     } cases[] = { { true, false }, { false, true }, { true, true } };
     for (size_t i = 0; i < RDMUX_COUNT_OF(cases); i++) {
         struct scene scene;
-        struct half a;
-        struct half b;
+        struct traffic_side a;
+        struct traffic_side b;
         open_failback(&scene, 0, cases[i].a_asks, cases[i].b_asks, HOLD_MS);
         struct pair *pair = &scene.pair;
-        begin_half(&a, pair->a, pair->cq_a);
-        begin_half(&b, pair->b, pair->cq_b);
+        begin_traffic(&a, pair->a, pair->cq_a);
+        begin_traffic(&b, pair->b, pair->cq_b);
         uint64_t left_ms = now_ms();
         fail_path(pair->a, RDMUX_IO);
         uint64_t until = left_ms + PATIENT_MS;

@@ -732,7 +732,7 @@ static void a_socket_without_proof_of_the_secret_resumes_nothing(void **state)
     int fd = dial_raw(pair->address);
     assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)), 0);
 
-    say(fd, bytes, size);
+    send_bytes(fd, bytes, size);
 
     /* A HELLO answers the name; RESUMED would be a part in it, which the real connector took
      * back. */
@@ -811,7 +811,7 @@ static void a_repeated_hello_delays_no_resumption(void **state)
     int socket = resume_halfway(pair);
 
     int stranger = dial_raw(pair->address);
-    say(stranger, hello, sizeof(hello));
+    send_bytes(stranger, hello, sizeof(hello));
     await_answer_of_b(pair, stranger);
 
     finish_resumption(pair);
@@ -843,7 +843,7 @@ static void a_crowd_that_repeats_a_hello_is_bounded_and_displaces_no_other_peer(
 
     for (size_t i = 0; i < CROWD; i++) {
         crowd[i] = dial_from(pair->address, "127.0.0.2");
-        say(crowd[i], hello, sizeof(hello));
+        send_bytes(crowd[i], hello, sizeof(hello));
         await_answer_of_b(pair, crowd[i]);
         assert_true(pair->b->failover->reconnect.claims.count <= RDMUX_CLAIMS_MAX);
     }
@@ -881,7 +881,7 @@ static void a_repeated_hello_leaves_the_channel_alone(void **state)
     overhear(pair, hello);
 
     int stranger = dial_raw(pair->address);
-    say(stranger, hello, sizeof(hello));
+    send_bytes(stranger, hello, sizeof(hello));
     await_answer_of_b(pair, stranger);
 
     check_messages(pair);

@@ -90,13 +90,13 @@ static void peers_authenticate_again_on_each_socket(void **state)
 static void peers_with_certificates_authenticate_again_on_each_socket(void **state)
 {
     (void)state;
-    struct authority authority = make_certificate("the authority", NULL, NULL, 100, NULL);
-    struct authority anna = make_certificate("anna", NULL, "clientAuth", 100, &authority);
-    struct authority bert = make_certificate("bert", "IP:127.0.0.1", "serverAuth,clientAuth", 100,
-                                             &authority);
-    struct papers papers[2];
-    write_papers("anna", &anna, &authority, &papers[0]);
-    write_papers("bert", &bert, &authority, &papers[1]);
+    struct certified_key authority = make_certificate("the authority", NULL, NULL, 100, NULL);
+    struct certified_key anna = make_certificate("anna", NULL, "clientAuth", 100, &authority);
+    struct certified_key bert = make_certificate("bert", "IP:127.0.0.1", "serverAuth,clientAuth",
+                                                 100, &authority);
+    struct certificate_files papers[2];
+    write_certificate_files("anna", &anna, &authority, &papers[0]);
+    write_certificate_files("bert", &bert, &authority, &papers[1]);
     struct rdmux_fabric_auth auth_a = cert_of(&papers[0]);
     struct rdmux_fabric_auth auth_b = cert_of(&papers[1]);
     for (size_t i = 0; i < RDMUX_COUNT_OF(ways_to_break); i++) {

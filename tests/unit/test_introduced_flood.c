@@ -88,7 +88,7 @@ static void good_peers_connect_beside_thousands_that_repeat_an_offer(void **stat
         char from[32];
         snprintf(from, sizeof(from), "127.0.1.%zu", 1 + i % HOSTS);
         fds[i] = dial_from(scene->pair.address, from);
-        say(fds[i], opening, opening_size);
+        send_bytes(fds[i], opening, opening_size);
     }
 
     uint64_t longest = connect_good_ones(&scene->pair);

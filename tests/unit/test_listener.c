@@ -66,7 +66,7 @@ static void join(struct client *client, uint32_t attempt)
     memcpy(join.secret, rdmux_handshake_granted(client->handshake)->secret, sizeof(join.secret));
     rdmux_join_encode(&join, bytes);
     client->data_fd = dial_raw(client->scene->pair.address);
-    say(client->data_fd, bytes, sizeof(bytes));
+    send_bytes(client->data_fd, bytes, sizeof(bytes));
 }
 
 static void go_until(struct client *client, enum stop stop)
@@ -79,7 +79,7 @@ static void go_until(struct client *client, enum stop stop)
         uint8_t type = 0;
         switch (action.kind) {
         case RDMUX_ACTION_SEND:
-            say(client->fd, action.bytes, action.size);
+            send_bytes(client->fd, action.bytes, action.size);
             type = action.bytes[0];
             if (type == RDMUX_FRAME_READY && stop >= AFTER_UP) {
                 rdmux_handshake_result(client->handshake, RDMUX_ACTION_CONNECT, action.attempt,
@@ -201,7 +201,7 @@ static void connections_that_fail_during_one_accept_leave_nothing_behind(void **
     size_t before = 0;
     for (size_t i = 0; i < ROUNDS; i++) {
         int fd = dial_raw(scene->pair.address);
-        say(fd, opening, opening_size);
+        send_bytes(fd, opening, opening_size);
         while (!is_dropped(fd, 0)) {
             struct rdmux_ep *none = NULL;
             CHECK_STATUS(rdmux_accept(scene->pair.listener, scene->pair.cq_b, NULL, 1, &none),

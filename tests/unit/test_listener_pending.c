@@ -58,17 +58,18 @@ static void bytes_of_another_protocol_cost_one_log_line_and_good_connections_suc
         { "a JOIN of another version", newer, sizeof(newer) },
     };
     for (size_t i = 0; i < RDMUX_COUNT_OF(cases); i++) {
-        book_clear(&scene->book);
+        logbook_clear(&scene->book);
         int fd = dial_raw(scene->pair.address);
 
-        say(fd, cases[i].bytes, cases[i].size);
+        send_bytes(fd, cases[i].bytes, cases[i].size);
 
         if (!is_dropped(fd, PATIENT_MS)) {
             fail_msg("%s: not dropped", cases[i].says);
         }
         wait_for_lines(&scene->book, 1);
-        if (book_total(&scene->book) != 1 || book_count(&scene->book, "listener 127.0.0.1") != 1) {
-            fail_msg("%s: %zu lines: %s", cases[i].says, book_total(&scene->book),
+        if (logbook_total(&scene->book) != 1 ||
+            logbook_count(&scene->book, "listener 127.0.0.1") != 1) {
+            fail_msg("%s: %zu lines: %s", cases[i].says, logbook_total(&scene->book),
                      scene->book.lines[0]);
         }
         close(fd);
@@ -90,20 +91,20 @@ static void a_connection_that_leaves_is_logged_only_if_it_has_sent_bytes(void **
         1, 8, RDMUX_HELLO_SIZE - 1, RDMUX_HELLO_SIZE, RDMUX_HELLO_SIZE + 4, opening_size - 1
     };
     for (size_t i = 0; i < RDMUX_COUNT_OF(sizes); i++) {
-        book_clear(&scene->book);
+        logbook_clear(&scene->book);
         int fd = dial_raw(scene->pair.address);
-        say(fd, opening, sizes[i]);
+        send_bytes(fd, opening, sizes[i]);
 
         close(fd);
 
         wait_for_lines(&scene->book, 1);
-        assert_int_equal(book_total(&scene->book), 1);
-        assert_int_equal(book_count(&scene->book, "dropped"), 1);
+        assert_int_equal(logbook_total(&scene->book), 1);
+        assert_int_equal(logbook_count(&scene->book, "dropped"), 1);
     }
-    book_clear(&scene->book);
+    logbook_clear(&scene->book);
     close(dial_raw(scene->pair.address)); /* a port scan, or a health check */
     check_good_connection(&scene->pair);
-    assert_int_equal(book_count(&scene->book, "listener"), 0);
+    assert_int_equal(logbook_count(&scene->book, "listener"), 0);
     free(opening);
     clear_scene(scene);
 }
@@ -126,9 +127,9 @@ static void a_connection_of_an_unknown_version_gets_an_answer_and_is_dropped(voi
             rdmux_store_be16(opening + 10, 1);
         }
         memcpy(opening + at, bytes, sizeof(bytes));
-        book_clear(&scene->book);
+        logbook_clear(&scene->book);
         int fd = dial_raw(scene->pair.address);
-        say(fd, opening, opening_size);
+        send_bytes(fd, opening, opening_size);
         struct rdmux_ep *none = NULL;
 
         CHECK_STATUS(rdmux_accept(scene->pair.listener, scene->pair.cq_b, NULL, 300, &none),
@@ -140,8 +141,8 @@ static void a_connection_of_an_unknown_version_gets_an_answer_and_is_dropped(voi
         CHECK_OK(rdmux_hello_decode(answer, sizeof(answer), &hello));
         assert_int_equal(hello.version_max, RDMUX_WIRE_VERSION);
         assert_true(is_dropped(fd, PATIENT_MS));
-        assert_int_equal(book_total(&scene->book), 1);
-        assert_int_equal(book_count(&scene->book, "RDMUX_VERSION"), 1);
+        assert_int_equal(logbook_total(&scene->book), 1);
+        assert_int_equal(logbook_count(&scene->book, "RDMUX_VERSION"), 1);
         close(fd);
         check_good_connection(&scene->pair);
     }
@@ -168,11 +169,11 @@ static void a_connection_without_an_introduction_in_time_is_dropped(void **state
     for (size_t i = 0; i < RDMUX_COUNT_OF(sizes); i++) {
         fds[i] = dial_raw(scene->pair.address);
         if (sizes[i] != 0) {
-            say(fds[i], opening, sizes[i]);
+            send_bytes(fds[i], opening, sizes[i]);
         }
     }
     int patient = dial_raw(scene->pair.address);
-    say(patient, opening, opening_size);
+    send_bytes(patient, opening, opening_size);
 
     check_good_connection(&scene->pair);
     for (size_t i = 0; i < RDMUX_COUNT_OF(sizes); i++) {
@@ -182,7 +183,7 @@ static void a_connection_without_an_introduction_in_time_is_dropped(void **state
     }
     check_span("dropped", span, LIMIT_MS - 20, LIMIT_MS + 700 * SLACK);
     wait_for_lines(&scene->book, RDMUX_COUNT_OF(sizes));
-    assert_int_equal(book_count(&scene->book, "in time"), RDMUX_COUNT_OF(sizes));
+    assert_int_equal(logbook_count(&scene->book, "in time"), RDMUX_COUNT_OF(sizes));
     close(patient);
     free(opening);
     clear_scene(scene);
@@ -204,7 +205,7 @@ static void a_thousand_silent_connections_cost_little_and_delay_no_other(void **
     /* So that everything is there that is made when first needed. */
     check_good_connection(&scene->pair);
     size_t before = atomic_load(&scene->meter.bytes);
-    book_clear(&scene->book);
+    logbook_clear(&scene->book);
     static int fds[SILENT];
     for (size_t i = 0; i < SILENT; i++) {
         fds[i] = dial_raw(scene->pair.address);
@@ -221,8 +222,8 @@ static void a_thousand_silent_connections_cost_little_and_delay_no_other(void **
         close(fds[i]);
     }
     check_good_connection(&scene->pair);
-    assert_int_equal(book_count(&scene->book, "in time; dropped"), LINES);
-    assert_int_equal(book_total(&scene->book), LINES + 2); /* and the ends of two good ones */
+    assert_int_equal(logbook_count(&scene->book, "in time; dropped"), LINES);
+    assert_int_equal(logbook_total(&scene->book), LINES + 2); /* and the ends of two good ones */
     clear_scene(scene);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
@@ -243,7 +244,7 @@ static void the_oldest_silent_connection_is_evicted_beyond_max_pending(void **st
         assert_true(is_dropped(fds[i], PATIENT_MS));
     }
     wait_for_lines(&scene->book, EXTRA);
-    assert_int_equal(book_count(&scene->book, "too many"), EXTRA);
+    assert_int_equal(logbook_count(&scene->book, "too many"), EXTRA);
     for (size_t i = EXTRA; i < PENDING + EXTRA; i++) {
         assert_false(is_dropped(fds[i], 0));
     }
@@ -271,7 +272,7 @@ static void make_wait(struct scene *scene, const char *from, struct waiting *out
     for (size_t i = 0; i < count; i++) {
         struct rdmux_peer peer = RDMUX_PEER_INIT;
         out[i].fd = dial_from(scene->pair.address, from);
-        say(out[i].fd, opening, opening_size);
+        send_bytes(out[i].fd, opening, opening_size);
         CHECK_OK(rdmux_listener_next(scene->pair.listener, PATIENT_MS, &peer));
         out[i].id = peer.id;
     }
@@ -316,7 +317,7 @@ static void the_address_with_the_most_connections_loses_one_beyond_max_pending(v
     check_waits(scene, &many[2]);
     check_waits(scene, &late[0]);
     check_waits(scene, &late[1]);
-    assert_int_equal(book_count(&scene->book, "too many connections wait"), 2);
+    assert_int_equal(logbook_count(&scene->book, "too many connections wait"), 2);
     check_good_connection(&scene->pair);
     clear_scene(scene);
 }
@@ -364,7 +365,7 @@ static void the_waiting_connections_of_an_address_are_bounded(void **state)
         check_waits(scene, &many[i]);
     }
     check_waits(scene, &one);
-    assert_int_equal(book_count(&scene->book, "too many connections of its address or identity"),
+    assert_int_equal(logbook_count(&scene->book, "too many connections of its address or identity"),
                      COUNT - LIMIT);
     clear_scene(scene);
 }
@@ -384,7 +385,7 @@ static void a_connection_that_is_not_accepted_in_time_is_dropped(void **state)
     check_went(scene, &one);
     check_span("dropped", span, LIMIT_MS - 20, LIMIT_MS + 700 * SLACK);
     wait_for_lines(&scene->book, 1);
-    assert_int_equal(book_count(&scene->book, "nobody has accepted it in time"), 1);
+    assert_int_equal(logbook_count(&scene->book, "nobody has accepted it in time"), 1);
     check_good_connection(&scene->pair);
     clear_scene(scene);
 }
@@ -404,7 +405,7 @@ static void listen_by_our_clock(struct scene *scene, const struct rdmux_listen_a
     fabric_attr.flags = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
     fabric_attr.clock_ns = clock_ahead;
     fabric_attr.paths = "tcp";
-    fabric_attr.log = book_write;
+    fabric_attr.log = logbook_write;
     fabric_attr.log_user = &scene->book;
     fabric_attr.log_level = RDMUX_LOG_WARN;
     rdmux_listener_close(scene->pair.listener);
@@ -464,7 +465,7 @@ static void shout(struct scene *scene, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         int fd = dial_raw(scene->pair.address);
-        say(fd, "GET / HTTP/1.0\r\n\r\n", 18);
+        send_bytes(fd, "GET / HTTP/1.0\r\n\r\n", 18);
         assert_true(is_dropped(fd, PATIENT_MS));
         close(fd);
     }
@@ -486,18 +487,18 @@ static void strangers_do_not_fill_the_log(void **state)
 
     shout(scene, LINES + MORE);
 
-    assert_int_equal(book_count(&scene->book, "does not speak this protocol; dropped"), LINES);
-    assert_int_equal(book_total(&scene->book), LINES);
+    assert_int_equal(logbook_count(&scene->book, "does not speak this protocol; dropped"), LINES);
+    assert_int_equal(logbook_total(&scene->book), LINES);
     atomic_fetch_add(&clock_ahead_ns, UINT64_C(10) * 1000000000);
     wait_for_lines(&scene->book, LINES + 1);
-    assert_int_equal(book_count(&scene->book, ": 30 more lines about"), 1);
+    assert_int_equal(logbook_count(&scene->book, ": 30 more lines about"), 1);
     shout(scene, LATE);
-    assert_int_equal(book_total(&scene->book), LINES + 1 + LATE);
+    assert_int_equal(logbook_total(&scene->book), LINES + 1 + LATE);
     shout(scene, LINES);
-    assert_int_equal(book_count(&scene->book, left_out), 1);
+    assert_int_equal(logbook_count(&scene->book, left_out), 1);
     rdmux_listener_close(scene->pair.listener); /* nothing is left untold */
     scene->pair.listener = NULL;
-    assert_int_equal(book_count(&scene->book, ": 3 more lines about"), 1);
+    assert_int_equal(logbook_count(&scene->book, ": 3 more lines about"), 1);
     close(silent);
     clear_scene(scene);
 }
@@ -524,7 +525,7 @@ static void open_and_stall(struct scene *scene, const char *from, int *fds, size
     size_t opening_size = make_opening(scene->pair.fabric_a, opening);
     for (size_t i = 0; i < count; i++) {
         fds[i] = dial_from(scene->pair.address, from);
-        say(fds[i], opening, opening_size);
+        send_bytes(fds[i], opening, opening_size);
     }
     free(opening);
 }
@@ -582,7 +583,7 @@ static void one_address_has_at_most_half_of_the_set_ups(void **state)
     check_connects(scene, 0, 400); /* there is room for it at once */
 
     assert_int_equal(count_answered(fds, COUNT), SETUPS / 2);
-    assert_int_equal(book_count(&scene->book, "the peer is silent"), 0);
+    assert_int_equal(logbook_count(&scene->book, "the peer is silent"), 0);
     close_all(fds, COUNT);
     clear_scene(scene);
 }
@@ -601,7 +602,7 @@ static void a_set_up_whose_peer_is_silent_makes_room_for_another_address(void **
 
     check_connects(scene, 0, 1000);
 
-    assert_int_equal(book_count(&scene->book, "the peer is silent, and others wait"), 1);
+    assert_int_equal(logbook_count(&scene->book, "the peer is silent, and others wait"), 1);
     close_all(fds, RDMUX_COUNT_OF(fds));
     clear_scene(scene);
 }
@@ -631,7 +632,7 @@ static void silent_peers_do_not_use_up_the_room_of_a_cq(void **state)
     connect_more(&scene->pair, &attr, &a, &b);
 
     check_span("a good connection", span, 0, 1000 * SLACK);
-    assert_true(book_count(&scene->book, "the peer is silent, and others wait") >= 1);
+    assert_true(logbook_count(&scene->book, "the peer is silent, and others wait") >= 1);
     CHECK_OK(rdmux_ep_close(a));
     CHECK_OK(rdmux_ep_close(b));
     close_all(fds, COUNT);
@@ -673,7 +674,7 @@ static void a_connection_with_unread_bytes_is_read_before_another_evicts_it(void
         pair.cq_b = create_cq(pair.fabric_b);
         pair.listener = listen_here(pair.fabric_b, &attr, pair.address);
         int speaks = dial_raw(pair.address);
-        say(speaks, opening, make_opening(pair.fabric_a, opening));
+        send_bytes(speaks, opening, make_opening(pair.fabric_a, opening));
         int silent = dial_raw(pair.address);
 
         struct rdmux_peer peer = RDMUX_PEER_INIT;

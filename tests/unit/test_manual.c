@@ -100,7 +100,7 @@ static void a_process_talks_to_its_own_listener_without_threads(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
-        struct book book = BOOK_INIT;
+        struct logbook book = LOGBOOK_INIT;
         struct rdmux_fabric *fabric = open_fabric(all_paths[i], MANUAL, &book);
         struct rdmux_cq *cq = create_cq(fabric);
         char address[RDMUX_ADDRESS_MAX];
@@ -130,7 +130,7 @@ static void a_process_talks_to_its_own_listener_without_threads(void **state)
         rdmux_listener_close(listener);
         CHECK_OK(rdmux_cq_destroy(cq));
         CHECK_OK(rdmux_fabric_close(fabric));
-        assert_int_equal(book_total(&book), 0); /* of warnings */
+        assert_int_equal(logbook_total(&book), 0); /* of warnings */
     }
 }
 

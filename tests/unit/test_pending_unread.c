@@ -24,7 +24,7 @@ static void a_connection_with_unread_bytes_is_not_silent(void **state)
     CHECK_OK(rdmux_fabric_progress(pair.fabric_b)); /* it is there, and silent */
 
     int second = dial_raw(pair.address); /* arrives before the first one's bytes are read */
-    say(first, opening, size);
+    send_bytes(first, opening, size);
     CHECK_OK(rdmux_fabric_progress(pair.fabric_b));
 
     CHECK_OK(rdmux_listener_next(pair.listener, 0, &peer));

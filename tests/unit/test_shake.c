@@ -187,7 +187,7 @@ static int begin_handshake(struct pair *pair, const char *from)
     uint8_t opening[2048];
     size_t size = make_opening_of_tls(pair->fabric_a, opening);
     int fd = dial_from(pair->address, from);
-    say(fd, opening, size);
+    send_bytes(fd, opening, size);
     return fd;
 }
 

@@ -27,7 +27,7 @@ static void a_quiesced_endpoint_has_ended_each_of_its_sockets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_quiesced_endpoint_has_ended_each_of_its_sockets, forget),
+        cmocka_unit_test_setup(a_quiesced_endpoint_has_ended_each_of_its_sockets, clear_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

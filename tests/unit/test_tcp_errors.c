@@ -134,11 +134,11 @@ static void only_a_control_frame_is_sent_as_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(an_error_with_a_remedy_names_it, forget),
-        cmocka_unit_test_setup(an_error_without_a_remedy_is_reported_without_one, forget),
-        cmocka_unit_test_setup(a_refusal_over_ipv6_names_the_address, forget),
-        cmocka_unit_test_setup(an_endpoint_connects_at_most_once, forget),
-        cmocka_unit_test_setup(only_a_control_frame_is_sent_as_one, forget),
+        cmocka_unit_test_setup(an_error_with_a_remedy_names_it, clear_state),
+        cmocka_unit_test_setup(an_error_without_a_remedy_is_reported_without_one, clear_state),
+        cmocka_unit_test_setup(a_refusal_over_ipv6_names_the_address, clear_state),
+        cmocka_unit_test_setup(an_endpoint_connects_at_most_once, clear_state),
+        cmocka_unit_test_setup(only_a_control_frame_is_sent_as_one, clear_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

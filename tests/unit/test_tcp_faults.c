@@ -40,7 +40,7 @@ static void a_refused_access_fails_that_request_and_changes_no_byte(void **state
         uint8_t zeros[4096] = { 0 };
         uint64_t slot = 0;
         (void)fake_region(0, target, sizeof(target), cases[c].access);
-        region_import(pair.b, pair.a, 0);
+        import_region(pair.b, pair.a, 0);
         receive(pair.b, &slot, 8);
         queue(pair.a, RDMUX_OP_WRITE, NULL, 0, -1, 0, RDMUX_PLACED);
         struct rdmux_request *bad = queue(pair.a, cases[c].op, bytes, cases[c].length, 0,
@@ -75,7 +75,7 @@ static void a_region_revoked_during_a_copy_stops_it_and_refuses_the_request(void
             memset(target, read ? 9 : 0, SIZE);
             memset(bytes, read ? 0 : 9, SIZE);
             (void)fake_region(0, target, SIZE, ALL_ACCESS);
-            region_import(pair.b, pair.a, 0);
+            import_region(pair.b, pair.a, 0);
             fake_regions[0].dies_after = 4;
             struct rdmux_request *bad = queue(pair.a, read ? RDMUX_OP_READ : RDMUX_OP_WRITE, bytes,
                                               SIZE, 0, 0, RDMUX_PLACED);
@@ -142,7 +142,7 @@ static void messages_that_arrived_are_reported_before_the_end(void **state)
         for (uint64_t i = 0; i < 20; i++) {
             queue(pair.a, RDMUX_OP_SEND, &values[i], 8, -1, 0, 0);
         }
-        push(pair.a);
+        post_queued(pair.a);
         assert_int_equal(pair.a->started, 20);
         struct rdmux_provider_counts counts;
         assert_int_equal(ops->ep_quiesce(pair.a->ep, &counts), RDMUX_OK);
@@ -168,7 +168,7 @@ static void quiesce_delivers_the_arrived_messages_and_counts_them(void **state)
     for (int i = 0; i < 5; i++) {
         queue(pair.a, RDMUX_OP_SEND, &value, 8, -1, 0, 0);
     }
-    push(pair.a);
+    post_queued(pair.a);
     struct rdmux_provider_counts counts = { 0 };
 
     assert_int_equal(ops->ep_quiesce(pair.b->ep, &counts), RDMUX_OK);
@@ -196,7 +196,7 @@ static void an_endpoint_may_end_at_any_moment(void **state)
     for (int turns = 0; turns < 40; turns++) {
         struct pair pair = pair_create((enum wiring)(turns % WIRED_COUNT));
         (void)fake_region(0, target, SIZE, ALL_ACCESS);
-        region_import(pair.b, pair.a, 0);
+        import_region(pair.b, pair.a, 0);
         for (int i = 0; i < 4; i++) {
             receive(pair.b, target, SIZE);
             queue(pair.a, RDMUX_OP_WRITE, bytes, SIZE, 0, 0, 0);
@@ -205,7 +205,7 @@ static void an_endpoint_may_end_at_any_moment(void **state)
         }
 
         for (int i = 0; i < turns / 2; i++) {
-            turn(pair.a, pair.b);
+            step_ends(pair.a, pair.b);
         }
 
         pair_destroy(pair); /* leaks, double frees and stray copies are the sanitizer's to see */
@@ -232,7 +232,7 @@ static void the_descriptor_wakes_only_for_a_message(void **state)
 
         queue(pair.a, RDMUX_OP_SEND, bytes, 3 << 20, -1, 0, 0);
         for (int turns = 0; turns < TURNS_MAX && pair.b->core.arrived_count == 0; turns++) {
-            push(pair.a);
+            post_queued(pair.a);
             (void)ops->poll(pair.a->cq, BUDGET);
             /* b sleeps, and polls only when its descriptor is readable */
             if (ops->arm(pair.b->cq) == RDMUX_OK && poll(&look, 1, 0) == 0) {
@@ -264,9 +264,9 @@ static void control_frames_travel_between_data_frames(void **state)
     for (enum wiring wiring = WIRED_UNIX; wiring <= WIRED_TCP; wiring++) {
         struct pair pair = pair_create(wiring);
         (void)fake_region(0, target, SIZE, ALL_ACCESS);
-        region_import(pair.b, pair.a, 0);
+        import_region(pair.b, pair.a, 0);
         struct rdmux_request *write = queue(pair.a, RDMUX_OP_WRITE, bytes, SIZE, 0, 0, RDMUX_PLACED);
-        push(pair.a);
+        post_queued(pair.a);
         size_t sent = 0;
         size_t expected = 0;
 
@@ -274,7 +274,7 @@ static void control_frames_travel_between_data_frames(void **state)
             frame[0] = 7;
             rdmux_tcp_store32(frame + 4, length);
             while (ops->ep_control(pair.a->ep, frame, 8 + length) == RDMUX_AGAIN) {
-                turn(pair.a, pair.b);
+                step_ends(pair.a, pair.b);
             }
             sent++;
             expected += 8 + length;
@@ -306,9 +306,9 @@ static void control_frames_without_room_are_refused_and_none_is_lost(void **stat
     uint8_t frame[FRAME] = { 7 };
     struct pair pair = pair_create(WIRED_UNIX);
     (void)fake_region(0, target, SIZE, ALL_ACCESS);
-    region_import(pair.b, pair.a, 0);
+    import_region(pair.b, pair.a, 0);
     struct rdmux_request *write = queue(pair.a, RDMUX_OP_WRITE, bytes, SIZE, 0, 0, RDMUX_PLACED);
-    push(pair.a);
+    post_queued(pair.a);
     rdmux_tcp_store32(frame + 4, LENGTH);
     uint8_t taken = 0;
 
@@ -612,39 +612,43 @@ static void an_encrypting_side_and_a_clear_one_refuse_each_other(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_refused_access_fails_that_request_and_changes_no_byte, forget),
+        cmocka_unit_test_setup(a_refused_access_fails_that_request_and_changes_no_byte, clear_state),
         cmocka_unit_test_setup(a_region_revoked_during_a_copy_stops_it_and_refuses_the_request,
-                               forget),
-        cmocka_unit_test_setup(a_message_longer_than_its_receive_fails_both_ends, forget),
-        cmocka_unit_test_setup(messages_that_arrived_are_reported_before_the_end, forget),
-        cmocka_unit_test_setup(quiesce_delivers_the_arrived_messages_and_counts_them, forget),
-        cmocka_unit_test_setup(an_endpoint_may_end_at_any_moment, forget),
-        cmocka_unit_test_setup(the_descriptor_wakes_only_for_a_message, forget),
-        cmocka_unit_test_setup(control_frames_travel_between_data_frames, forget),
-        cmocka_unit_test_setup(control_frames_without_room_are_refused_and_none_is_lost, forget),
-        cmocka_unit_test_setup(a_shared_socket_keeps_its_options_and_stays_open, forget),
-        cmocka_unit_test_setup(a_peer_that_lies_ends_the_endpoint, forget),
-        cmocka_unit_test_setup(a_peer_with_more_reads_under_way_than_agreed_is_ended, forget),
-        cmocka_unit_test_setup(frames_that_arrive_byte_by_byte_are_decoded, forget),
-        cmocka_unit_test_setup(a_partial_frame_is_kept_apart_from_the_bytes_to_send, forget),
-        cmocka_unit_test_setup(a_refused_connection_names_the_address_and_the_reason, forget),
-        cmocka_unit_test_setup(an_encrypting_side_and_a_clear_one_refuse_each_other, forget),
+                               clear_state),
+        cmocka_unit_test_setup(a_message_longer_than_its_receive_fails_both_ends, clear_state),
+        cmocka_unit_test_setup(messages_that_arrived_are_reported_before_the_end, clear_state),
+        cmocka_unit_test_setup(quiesce_delivers_the_arrived_messages_and_counts_them, clear_state),
+        cmocka_unit_test_setup(an_endpoint_may_end_at_any_moment, clear_state),
+        cmocka_unit_test_setup(the_descriptor_wakes_only_for_a_message, clear_state),
+        cmocka_unit_test_setup(control_frames_travel_between_data_frames, clear_state),
+        cmocka_unit_test_setup(control_frames_without_room_are_refused_and_none_is_lost,
+                               clear_state),
+        cmocka_unit_test_setup(a_shared_socket_keeps_its_options_and_stays_open, clear_state),
+        cmocka_unit_test_setup(a_peer_that_lies_ends_the_endpoint, clear_state),
+        cmocka_unit_test_setup(a_peer_with_more_reads_under_way_than_agreed_is_ended, clear_state),
+        cmocka_unit_test_setup(frames_that_arrive_byte_by_byte_are_decoded, clear_state),
+        cmocka_unit_test_setup(a_partial_frame_is_kept_apart_from_the_bytes_to_send, clear_state),
+        cmocka_unit_test_setup(a_refused_connection_names_the_address_and_the_reason, clear_state),
+        cmocka_unit_test_setup(an_encrypting_side_and_a_clear_one_refuse_each_other, clear_state),
     };
     const struct CMUnitTest carried[] = {
         cmocka_unit_test_setup(a_refused_access_fails_that_request_and_changes_no_byte,
-                               forget_and_carry),
+                               clear_state_and_stream),
         cmocka_unit_test_setup(a_region_revoked_during_a_copy_stops_it_and_refuses_the_request,
-                               forget_and_carry),
-        cmocka_unit_test_setup(a_message_longer_than_its_receive_fails_both_ends, forget_and_carry),
-        cmocka_unit_test_setup(messages_that_arrived_are_reported_before_the_end, forget_and_carry),
+                               clear_state_and_stream),
+        cmocka_unit_test_setup(a_message_longer_than_its_receive_fails_both_ends,
+                               clear_state_and_stream),
+        cmocka_unit_test_setup(messages_that_arrived_are_reported_before_the_end,
+                               clear_state_and_stream),
         cmocka_unit_test_setup(quiesce_delivers_the_arrived_messages_and_counts_them,
-                               forget_and_carry),
-        cmocka_unit_test_setup(an_endpoint_may_end_at_any_moment, forget_and_carry),
-        cmocka_unit_test_setup(the_descriptor_wakes_only_for_a_message, forget_and_carry),
-        cmocka_unit_test_setup(control_frames_travel_between_data_frames, forget_and_carry),
+                               clear_state_and_stream),
+        cmocka_unit_test_setup(an_endpoint_may_end_at_any_moment, clear_state_and_stream),
+        cmocka_unit_test_setup(the_descriptor_wakes_only_for_a_message, clear_state_and_stream),
+        cmocka_unit_test_setup(control_frames_travel_between_data_frames, clear_state_and_stream),
         cmocka_unit_test_setup(control_frames_without_room_are_refused_and_none_is_lost,
-                               forget_and_carry),
-        cmocka_unit_test_setup(a_shared_socket_keeps_its_options_and_stays_open, forget_and_carry),
+                               clear_state_and_stream),
+        cmocka_unit_test_setup(a_shared_socket_keeps_its_options_and_stays_open,
+                               clear_state_and_stream),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     return failed + cmocka_run_group_tests_name("carried", carried, NULL, NULL);

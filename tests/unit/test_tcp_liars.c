@@ -79,7 +79,7 @@ static void check_end_after_chunk(const struct tcp_frame *frame, const char *par
     assert_int_equal(end->core.arrived_count, 0);
     end_destroy(end, true);
     (void)close(peer);
-    (void)forget(NULL);
+    (void)clear_state(NULL);
 }
 
 static void no_request_may_begin_within_another(void **state)
@@ -269,10 +269,10 @@ static void a_broken_data_socket_ends_the_connection(void **state)
         assert_non_null(here);
         struct pair pair = pair_create(WIRED_FOUR);
         (void)fake_region(0, there, STREAM, ALL_ACCESS);
-        region_import(pair.b, pair.a, 0);
+        import_region(pair.b, pair.a, 0);
         struct rdmux_request *write = queue(pair.a, RDMUX_OP_WRITE, here, STREAM, 0, 0,
                                             RDMUX_PLACED);
-        push(pair.a);
+        post_queued(pair.a);
         assert_int_equal(write->done, 0);
 
         (void)shutdown(rdmux_tcp_lane(rdmux_tcp_ep(pair.a->ep), broken)->fd, SHUT_RDWR);
@@ -286,7 +286,7 @@ static void a_broken_data_socket_ends_the_connection(void **state)
         pair_destroy(pair);
         free(here);
         free(there);
-        (void)forget(NULL);
+        (void)clear_state(NULL);
     }
 }
 
@@ -297,7 +297,7 @@ static void a_broken_data_socket_of_an_idle_connection_is_noticed(void **state)
     for (uint32_t broken = 0; broken < 4; broken++) {
         struct pair pair = pair_create(WIRED_FOUR);
         for (int i = 0; i < TURNS; i++) {
-            turn(pair.a, pair.b);
+            step_ends(pair.a, pair.b);
         }
 
         (void)shutdown(rdmux_tcp_lane(rdmux_tcp_ep(pair.a->ep), broken)->fd, SHUT_RDWR);
@@ -307,21 +307,22 @@ static void a_broken_data_socket_of_an_idle_connection_is_noticed(void **state)
         assert_int_equal(pair.a->core.failed, RDMUX_PEER_GONE);
         assert_int_equal(pair.b->core.failed, RDMUX_PEER_GONE);
         pair_destroy(pair);
-        (void)forget(NULL);
+        (void)clear_state(NULL);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(no_request_may_begin_within_another, forget),
-        cmocka_unit_test_setup(the_next_chunk_must_have_the_remaining_length, forget),
-        cmocka_unit_test_setup(a_chunk_of_the_remaining_length_completes_the_write, forget),
-        cmocka_unit_test_setup(a_control_frame_on_a_data_socket_ends_the_endpoint, forget),
-        cmocka_unit_test_setup(a_message_behind_a_striped_write_waits_for_its_last_share, forget),
-        cmocka_unit_test_setup(a_side_that_waits_for_a_share_sleeps_until_it_arrives, forget),
-        cmocka_unit_test_setup(a_broken_data_socket_ends_the_connection, forget),
-        cmocka_unit_test_setup(a_broken_data_socket_of_an_idle_connection_is_noticed, forget),
+        cmocka_unit_test_setup(no_request_may_begin_within_another, clear_state),
+        cmocka_unit_test_setup(the_next_chunk_must_have_the_remaining_length, clear_state),
+        cmocka_unit_test_setup(a_chunk_of_the_remaining_length_completes_the_write, clear_state),
+        cmocka_unit_test_setup(a_control_frame_on_a_data_socket_ends_the_endpoint, clear_state),
+        cmocka_unit_test_setup(a_message_behind_a_striped_write_waits_for_its_last_share,
+                               clear_state),
+        cmocka_unit_test_setup(a_side_that_waits_for_a_share_sleeps_until_it_arrives, clear_state),
+        cmocka_unit_test_setup(a_broken_data_socket_ends_the_connection, clear_state),
+        cmocka_unit_test_setup(a_broken_data_socket_of_an_idle_connection_is_noticed, clear_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

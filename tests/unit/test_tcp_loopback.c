@@ -75,19 +75,19 @@ static void an_8_byte_ping_pong_is_one_send_and_one_recv_on_each_side(void **sta
         receive(pair.b, &at_b[i], 8);
     }
     for (int i = 0; i < 2 * TCP_SPINNING; i++) {
-        turn(pair.a, pair.b);
+        step_ends(pair.a, pair.b);
     }
     uint64_t a_before = pair.a->ep->system_calls;
     uint64_t b_before = pair.b->ep->system_calls;
 
     for (uint32_t i = 1; i <= ROUNDS; i++) {
         queue(pair.a, RDMUX_OP_SEND, &ping, 8, -1, 0, 0);
-        push(pair.a);
+        post_queued(pair.a);
         (void)ops->poll(pair.b->cq, BUDGET);
         assert_int_equal(pair.b->core.arrived_count, i);
         receive(pair.b, &at_b[i % DEPTH], 8);
         queue(pair.b, RDMUX_OP_SEND, &ping, 8, -1, 0, 0);
-        push(pair.b);
+        post_queued(pair.b);
         (void)ops->poll(pair.a->cq, BUDGET);
         assert_int_equal(pair.a->core.arrived_count, i);
         receive(pair.a, &at_a[i % DEPTH], 8);
@@ -135,7 +135,7 @@ static void a_batch_is_one_system_call(void **state)
     uint8_t target[64 * 64] = { 0 };
     uint8_t from[64];
     (void)fake_region(0, target, sizeof(target), ALL_ACCESS);
-    region_import(pair.b, pair.a, 0);
+    import_region(pair.b, pair.a, 0);
     for (uint64_t i = 0; i < 64; i++) {
         from[i] = (uint8_t)i;
         queue(pair.a, RDMUX_OP_WRITE, &from[i], 1, 0, i * 64, i == 63 ? RDMUX_PLACED : 0);
@@ -145,7 +145,7 @@ static void a_batch_is_one_system_call(void **state)
     }
     uint64_t before = pair.a->ep->system_calls;
 
-    push(pair.a);
+    post_queued(pair.a);
 
     assert_int_equal(pair.a->started, 64);
     assert_true(pair.a->ep->system_calls - before == 1);
@@ -170,7 +170,7 @@ static void requests_held_back_by_more_are_sent_by_the_doorbell_or_the_next_poll
     receive(pair.b, &got[0], 8);
     receive(pair.b, &got[1], 8);
     for (int i = 0; i < 10; i++) {
-        turn(pair.a, pair.b);
+        step_ends(pair.a, pair.b);
     }
     uint64_t before = pair.a->ep->system_calls;
     (void)queue(pair.a, RDMUX_OP_SEND, &value, 8, -1, 0, 0);
@@ -205,7 +205,7 @@ static void a_send_waits_for_a_receive_and_answers_do_not_wait_behind_it(void **
     memset(at_a, 3, sizeof(at_a));
     memset(at_b, 4, sizeof(at_b));
     (void)fake_region(0, at_a, sizeof(at_a), ALL_ACCESS);
-    region_import(pair.a, pair.b, 0);
+    import_region(pair.a, pair.b, 0);
     struct rdmux_request *send = queue(pair.a, RDMUX_OP_SEND, &message, 8, -1, 0, 0);
     struct rdmux_request *read = queue(pair.b, RDMUX_OP_READ, &result, 8, 0, 0, 0);
 
@@ -280,9 +280,9 @@ static void endpoints_share_receives_and_idle_ones_return_credits(void **state)
             total++;
             for (int t = 0; t < TURNS_MAX && core_srq->receives.taken < total; t++) {
                 for (int i = 0; i < PEERS; i++) {
-                    push(a[i]);
+                    post_queued(a[i]);
                 }
-                turn(a[0], b[0]);
+                step_ends(a[0], b[0]);
             }
             assert_int_equal(core_srq->receives.taken, total);
             assert_true(slots[total - 1] == (uint64_t)round);
@@ -336,7 +336,7 @@ static void shared_receives_reach_every_endpoint_in_any_order_of_events(void **s
         for (int t = 0; t < TURNS_MAX && core_srq->receives.taken < total; t++) {
             uint64_t dice = next_random(&seed) % (PEERS + 3);
             if (dice < PEERS) {
-                push(a[dice]);
+                post_queued(a[dice]);
                 (void)ops->poll(a[dice]->cq, BUDGET);
             } else if (dice == PEERS) {
                 (void)ops->poll(b[0]->cq, BUDGET);
@@ -382,7 +382,7 @@ static void writes_reads_and_atomics_of_any_size_have_the_right_effect(void **st
         struct pair pair = pair_create(wiring);
         memset(target, 0, SIZE);
         (void)fake_region(0, target, SIZE, ALL_ACCESS);
-        region_import(pair.b, pair.a, 0);
+        import_region(pair.b, pair.a, 0);
         for (size_t i = 0; i < COUNT_OF(sizes); i++) {
             uint64_t result = 0;
             uint64_t swapped = 0;
@@ -456,8 +456,8 @@ static void a_random_mix_in_both_directions_keeps_every_promise(void **state)
             }
             (void)fake_region((size_t)i, memory[i], SIZE, ALL_ACCESS);
         }
-        region_import(pair.b, pair.a, 1);
-        region_import(pair.a, pair.b, 0);
+        import_region(pair.b, pair.a, 1);
+        import_region(pair.a, pair.b, 0);
         uint32_t messages[2] = { 0 };
         for (int n = 0; n < COUNT; n++) {
             int i = (int)(next_random(&seed) & 1);
@@ -504,7 +504,7 @@ static void a_random_mix_in_both_directions_keeps_every_promise(void **state)
                 RUN_UNTIL(pair.a, pair.b, end->requests[index].done);
             }
             if (next_random(&seed) % 3 == 0) {
-                turn(pair.a, pair.b);
+                step_ends(pair.a, pair.b);
             }
         }
         for (int i = 0; i < 2; i++) {
@@ -545,7 +545,7 @@ static void more_reads_than_may_be_under_way_wait_their_turn(void **state)
     struct pair pair = pair_create(WIRED_ONE);
     fill(target, SIZE, 9);
     (void)fake_region(0, target, SIZE, ALL_ACCESS);
-    region_import(pair.b, pair.a, 0);
+    import_region(pair.b, pair.a, 0);
     for (uint64_t i = 0; i < COUNT; i++) {
         queue(pair.a, RDMUX_OP_READ, back + i * 70000, 70000, 0, i, 0);
     }
@@ -572,22 +572,22 @@ static void requests_that_wait_for_room_precede_a_long_answer(void **state)
     struct pair pair = pair_create(WIRED_ONE);
     fill(bytes, SIZE, 3);
     (void)fake_region(0, bytes, SIZE, ALL_ACCESS);
-    region_import(pair.a, pair.b, 0);
+    import_region(pair.a, pair.b, 0);
     for (int i = 0; i < MESSAGES; i++) {
         receive(pair.b, arrived, SIZE);
     }
     for (int i = 0; i < 10; i++) {
-        turn(pair.a, pair.b); /* a learns of the receives */
+        step_ends(pair.a, pair.b); /* a learns of the receives */
     }
     for (int i = 0; i < MESSAGES; i++) {
         queue(pair.a, RDMUX_OP_SEND, bytes, SIZE, -1, 0, 0);
     }
     while (!pair.a->held) {
-        turn(pair.a, NULL);
+        step_ends(pair.a, NULL);
     }
     struct rdmux_request *read = queue(pair.b, RDMUX_OP_READ, back, ANSWER, 0, 0, 0);
-    push(pair.b);
-    turn(pair.a, NULL);
+    post_queued(pair.b);
+    step_ends(pair.a, NULL);
 
     RUN_UNTIL(pair.a, pair.b, read->done && pair.b->core.arrived_count == MESSAGES);
 
@@ -650,7 +650,7 @@ static void bytes_read_ahead_wake_the_caller(void **state)
                 receive(pair.b, &words[i], 1);
             }
             for (int i = 0; i < 10; i++) {
-                turn(pair.a, pair.b); /* a learns of the receives */
+                step_ends(pair.a, pair.b); /* a learns of the receives */
             }
             queue(pair.a, RDMUX_OP_SEND, from, LENGTH, -1, 0, 0);
             for (size_t i = 0; i < SMALL; i++) {
@@ -659,7 +659,7 @@ static void bytes_read_ahead_wake_the_caller(void **state)
             rdmux_tcp_cool(rdmux_tcp_ep(pair.b->ep)); /* only epoll signals it */
 
             for (int i = 0; i < TURNS_MAX && pair.a->started < pair.a->queued; i++) {
-                push(pair.a);
+                post_queued(pair.a);
                 (void)ops->poll(pair.a->cq, BUDGET);
                 (void)ops->poll(pair.b->cq, budget);
                 rdmux_tcp_cool(rdmux_tcp_ep(pair.b->ep));
@@ -699,14 +699,14 @@ static void a_share_that_was_read_ahead_is_not_waited_for(void **state)
         receive(pair.b, to + i * LENGTH, LENGTH);
     }
     for (int i = 0; i < 10; i++) {
-        turn(pair.a, pair.b);
+        step_ends(pair.a, pair.b);
     }
     for (size_t i = 0; i < COUNT; i++) {
         queue(pair.a, RDMUX_OP_SEND, from, LENGTH, -1, 0, 0);
     }
 
     for (int turns = 0; pair.b->core.arrived_count < COUNT; turns++) {
-        push(pair.a);
+        post_queued(pair.a);
         size_t did = ops->poll(pair.a->cq, BUDGET);
         if (ops->arm(pair.b->cq) == RDMUX_OK && did == 0 && ops->arm(pair.a->cq) == RDMUX_OK) {
             struct pollfd look[2] = { { .fd = ops->fd(pair.b->cq), .events = POLLIN },
@@ -774,13 +774,13 @@ static void room_in_a_socket_wakes_a_side_that_waits_to_send_a_share(void **stat
         receive(pair.a, to, LENGTH);
         receive(pair.b, to + LENGTH, LENGTH);
         for (int i = 0; i < 10; i++) {
-            turn(pair.a, pair.b);
+            step_ends(pair.a, pair.b);
         }
         struct tcp_stream whole = fill_socket(pair.b, 1);
         struct tcp_stream of_a = fill_socket(pair.a, full);
         if (full_before) {
             queue(pair.a, RDMUX_OP_SEND, from, LENGTH, -1, 0, 0);
-            push(pair.a);
+            post_queued(pair.a);
             (void)ops->poll(pair.a->cq, BUDGET);
         }
         queue(pair.b, RDMUX_OP_SEND, from, LENGTH, -1, 0, 0);
@@ -792,7 +792,7 @@ static void room_in_a_socket_wakes_a_side_that_waits_to_send_a_share(void **stat
         }
         if (!full_before) {
             queue(pair.a, RDMUX_OP_SEND, from, LENGTH, -1, 0, 0);
-            push(pair.a);
+            post_queued(pair.a);
         }
         while (!armed_before && ops->arm(pair.a->cq) != RDMUX_OK) {
             (void)ops->poll(pair.a->cq, BUDGET);
@@ -825,7 +825,7 @@ static void a_recall_keeps_a_credit_request_that_found_no_room(void **state)
     struct tcp_ep *ep = rdmux_tcp_ep(pair.a->ep);
     struct tcp_frame frame;
     size_t used = 0;
-    turn(pair.a, pair.b);
+    step_ends(pair.a, pair.b);
     struct tcp_stream before = fill_socket(pair.a, 0);
     ep->waits |= TCP_WAIT_CREDIT;
     ep->is_asked = true;
@@ -848,48 +848,59 @@ static void a_recall_keeps_a_credit_request_that_found_no_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(messages_of_any_size_arrive_in_order, forget),
-        cmocka_unit_test_setup(an_8_byte_ping_pong_is_one_send_and_one_recv_on_each_side, forget),
-        cmocka_unit_test_setup(the_pieces_of_a_list_from_an_offset_are_its_bytes_from_there, forget),
-        cmocka_unit_test_setup(a_batch_is_one_system_call, forget),
+        cmocka_unit_test_setup(messages_of_any_size_arrive_in_order, clear_state),
+        cmocka_unit_test_setup(an_8_byte_ping_pong_is_one_send_and_one_recv_on_each_side,
+                               clear_state),
+        cmocka_unit_test_setup(the_pieces_of_a_list_from_an_offset_are_its_bytes_from_there,
+                               clear_state),
+        cmocka_unit_test_setup(a_batch_is_one_system_call, clear_state),
         cmocka_unit_test_setup(requests_held_back_by_more_are_sent_by_the_doorbell_or_the_next_poll,
-                               forget),
-        cmocka_unit_test_setup(a_send_waits_for_a_receive_and_answers_do_not_wait_behind_it, forget),
-        cmocka_unit_test_setup(a_stream_of_messages_needs_only_a_single_receive, forget),
-        cmocka_unit_test_setup(endpoints_share_receives_and_idle_ones_return_credits, forget),
-        cmocka_unit_test_setup(shared_receives_reach_every_endpoint_in_any_order_of_events, forget),
-        cmocka_unit_test_setup(writes_reads_and_atomics_of_any_size_have_the_right_effect, forget),
-        cmocka_unit_test_setup(a_random_mix_in_both_directions_keeps_every_promise, forget),
-        cmocka_unit_test_setup(more_reads_than_may_be_under_way_wait_their_turn, forget),
-        cmocka_unit_test_setup(requests_that_wait_for_room_precede_a_long_answer, forget),
-        cmocka_unit_test_setup(room_in_a_socket_wakes_a_side_that_waits_to_send_a_share, forget),
-        cmocka_unit_test_setup(a_recall_keeps_a_credit_request_that_found_no_room, forget),
+                               clear_state),
+        cmocka_unit_test_setup(a_send_waits_for_a_receive_and_answers_do_not_wait_behind_it,
+                               clear_state),
+        cmocka_unit_test_setup(a_stream_of_messages_needs_only_a_single_receive, clear_state),
+        cmocka_unit_test_setup(endpoints_share_receives_and_idle_ones_return_credits, clear_state),
+        cmocka_unit_test_setup(shared_receives_reach_every_endpoint_in_any_order_of_events,
+                               clear_state),
+        cmocka_unit_test_setup(writes_reads_and_atomics_of_any_size_have_the_right_effect,
+                               clear_state),
+        cmocka_unit_test_setup(a_random_mix_in_both_directions_keeps_every_promise, clear_state),
+        cmocka_unit_test_setup(more_reads_than_may_be_under_way_wait_their_turn, clear_state),
+        cmocka_unit_test_setup(requests_that_wait_for_room_precede_a_long_answer, clear_state),
+        cmocka_unit_test_setup(room_in_a_socket_wakes_a_side_that_waits_to_send_a_share,
+                               clear_state),
+        cmocka_unit_test_setup(a_recall_keeps_a_credit_request_that_found_no_room, clear_state),
     };
     const struct CMUnitTest carried[] = {
-        cmocka_unit_test_setup(messages_of_any_size_arrive_in_order, forget_and_carry),
+        cmocka_unit_test_setup(messages_of_any_size_arrive_in_order, clear_state_and_stream),
         cmocka_unit_test_setup(an_8_byte_ping_pong_is_one_send_and_one_recv_on_each_side,
-                               forget_and_carry),
-        cmocka_unit_test_setup(a_batch_is_one_system_call, forget_and_carry),
+                               clear_state_and_stream),
+        cmocka_unit_test_setup(a_batch_is_one_system_call, clear_state_and_stream),
         cmocka_unit_test_setup(a_send_waits_for_a_receive_and_answers_do_not_wait_behind_it,
-                               forget_and_carry),
-        cmocka_unit_test_setup(a_stream_of_messages_needs_only_a_single_receive, forget_and_carry),
+                               clear_state_and_stream),
+        cmocka_unit_test_setup(a_stream_of_messages_needs_only_a_single_receive,
+                               clear_state_and_stream),
         cmocka_unit_test_setup(endpoints_share_receives_and_idle_ones_return_credits,
-                               forget_and_carry),
+                               clear_state_and_stream),
         cmocka_unit_test_setup(shared_receives_reach_every_endpoint_in_any_order_of_events,
-                               forget_and_carry),
+                               clear_state_and_stream),
         cmocka_unit_test_setup(writes_reads_and_atomics_of_any_size_have_the_right_effect,
-                               forget_and_carry),
+                               clear_state_and_stream),
         cmocka_unit_test_setup(a_random_mix_in_both_directions_keeps_every_promise,
-                               forget_and_carry),
-        cmocka_unit_test_setup(more_reads_than_may_be_under_way_wait_their_turn, forget_and_carry),
-        cmocka_unit_test_setup(requests_that_wait_for_room_precede_a_long_answer, forget_and_carry),
+                               clear_state_and_stream),
+        cmocka_unit_test_setup(more_reads_than_may_be_under_way_wait_their_turn,
+                               clear_state_and_stream),
+        cmocka_unit_test_setup(requests_that_wait_for_room_precede_a_long_answer,
+                               clear_state_and_stream),
         cmocka_unit_test_setup(a_connecting_socket_wakes_for_the_event_it_waits_for,
-                               forget_and_carry),
-        cmocka_unit_test_setup(bytes_read_ahead_wake_the_caller, forget_and_carry),
-        cmocka_unit_test_setup(a_share_that_was_read_ahead_is_not_waited_for, forget_and_carry),
+                               clear_state_and_stream),
+        cmocka_unit_test_setup(bytes_read_ahead_wake_the_caller, clear_state_and_stream),
+        cmocka_unit_test_setup(a_share_that_was_read_ahead_is_not_waited_for,
+                               clear_state_and_stream),
         cmocka_unit_test_setup(room_in_a_socket_wakes_a_side_that_waits_to_send_a_share,
-                               forget_and_carry),
-        cmocka_unit_test_setup(a_recall_keeps_a_credit_request_that_found_no_room, forget_and_carry),
+                               clear_state_and_stream),
+        cmocka_unit_test_setup(a_recall_keeps_a_credit_request_that_found_no_room,
+                               clear_state_and_stream),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     return failed + cmocka_run_group_tests_name("carried", carried, NULL, NULL);

@@ -333,14 +333,14 @@ static void a_reserved_buffer_can_always_be_taken(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(good_settings_are_no_finding, forget),
-        cmocka_unit_test_setup(a_small_window_is_a_warning_with_its_size_and_remedy, forget),
-        cmocka_unit_test_setup(a_setting_that_cannot_be_read_is_no_finding, forget),
-        cmocka_unit_test_setup(a_system_that_does_not_request_ecn_is_a_finding, forget),
-        cmocka_unit_test_setup(dctcp_is_used_only_where_it_is_allowed, forget),
-        cmocka_unit_test_setup(nothing_is_paced_within_a_host, forget),
-        cmocka_unit_test_setup(buffers_are_separate_and_reused, forget),
-        cmocka_unit_test_setup(a_reserved_buffer_can_always_be_taken, forget),
+        cmocka_unit_test_setup(good_settings_are_no_finding, clear_state),
+        cmocka_unit_test_setup(a_small_window_is_a_warning_with_its_size_and_remedy, clear_state),
+        cmocka_unit_test_setup(a_setting_that_cannot_be_read_is_no_finding, clear_state),
+        cmocka_unit_test_setup(a_system_that_does_not_request_ecn_is_a_finding, clear_state),
+        cmocka_unit_test_setup(dctcp_is_used_only_where_it_is_allowed, clear_state),
+        cmocka_unit_test_setup(nothing_is_paced_within_a_host, clear_state),
+        cmocka_unit_test_setup(buffers_are_separate_and_reused, clear_state),
+        cmocka_unit_test_setup(a_reserved_buffer_can_always_be_taken, clear_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -150,12 +150,12 @@ static void a_low_descriptor_limit_is_a_finding_and_a_high_one_is_none(void **st
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(a_region_is_described_by_its_whole_key_only, forget),
-        cmocka_unit_test_teardown(connection_data_needs_room, forget),
-        cmocka_unit_test_teardown(connection_data_of_strangers_is_refused, forget),
-        cmocka_unit_test_teardown(too_many_data_sockets_are_refused, forget),
-        cmocka_unit_test_teardown(an_unexpected_data_socket_is_not_taken, forget),
-        cmocka_unit_test_teardown(a_connector_without_an_address_does_not_dial, forget),
+        cmocka_unit_test_teardown(a_region_is_described_by_its_whole_key_only, clear_state),
+        cmocka_unit_test_teardown(connection_data_needs_room, clear_state),
+        cmocka_unit_test_teardown(connection_data_of_strangers_is_refused, clear_state),
+        cmocka_unit_test_teardown(too_many_data_sockets_are_refused, clear_state),
+        cmocka_unit_test_teardown(an_unexpected_data_socket_is_not_taken, clear_state),
+        cmocka_unit_test_teardown(a_connector_without_an_address_does_not_dial, clear_state),
         cmocka_unit_test(a_low_descriptor_limit_is_a_finding_and_a_high_one_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

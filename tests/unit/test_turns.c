@@ -187,7 +187,7 @@ static void a_step_of_a_handshake_ends_after_a_fixed_number_of_records(void **st
 
 /* -------------------------------------------------------------------------- a connection of two */
 
-static void open_auth_pair(struct pair *pair, struct book *book)
+static void open_auth_pair(struct pair *pair, struct logbook *book)
 {
     char file[FILE_NAME_MAX];
     struct rdmux_fabric_auth auth = psk_of(write_file("k", "anna:" KEY_ONE "\n", file));
