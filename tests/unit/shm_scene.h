@@ -31,8 +31,8 @@ struct region {
 
 struct scene {
     struct shm_pair *pair;
-    uint8_t *source;
-    uint8_t *sink;
+    uint8_t *source; /* BUFFER_SIZE bytes of a pattern */
+    uint8_t *sink;   /* BUFFER_SIZE bytes, zero at first */
     struct region regions[FAKE_REGIONS_MAX];
     size_t region_count;
 };
@@ -111,7 +111,7 @@ static inline enum rdmux_status post(struct shm_end *end, struct request *reques
     return status;
 }
 
-/* As the core: holds a refused request until resume. */
+/* Posts as the core does: a refused request waits for resume. */
 static inline void post_patiently(struct shm_pair *pair, int index, struct request *request)
 {
     struct shm_end *end = &pair->ends[index];
@@ -123,7 +123,7 @@ static inline void post_patiently(struct shm_pair *pair, int index, struct reque
     }
 }
 
-/* addr NULL: memory that the peer may map. */
+/* Registers a region of side 1. addr NULL: allocates memory that the peer may map. */
 static inline struct region *make_region(struct scene *scene, void *addr, uint64_t length,
                                          uint32_t access)
 {

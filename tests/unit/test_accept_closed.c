@@ -209,8 +209,7 @@ static void expect_messages(struct pair *pair, uint64_t count, enum rdmux_status
     }
 }
 
-/* ------------------------------------------------------------------------- before accept
- * returns */
+/* ------------------------------------------------------------------------ before accept returns */
 
 static void a_connection_closed_before_its_confirmation_is_accepted_with_its_messages(void **state)
 {
@@ -439,8 +438,7 @@ static void a_connection_that_no_call_accepts_is_dropped_in_time(void **state)
     }
 }
 
-/* -------------------------------------------------------------------------- after accept
- * returned */
+/* ------------------------------------------------------------------------ after accept returned */
 
 static void connect_both(struct pair *pair, const char *path)
 {

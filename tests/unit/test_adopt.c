@@ -43,7 +43,7 @@ static bool is_open(int fd)
     return fcntl(fd, F_GETFD) >= 0;
 }
 
-/* What a program can see of its socket. */
+/* The state of a socket that a program can see. */
 struct looks {
     int status_flags;
     int descriptor_flags;
@@ -678,7 +678,7 @@ static void closing_an_adopted_endpoint_during_set_up_closes_its_socket(void **s
     }
 }
 
-/* Calls rdmux_explain() on a program that adopts what it accepts. */
+/* Calls rdmux_explain() on a program that adopts the sockets it accepts. */
 struct asker {
     struct rdmux_fabric *fabric;
     char address[RDMUX_ADDRESS_MAX];

@@ -813,7 +813,7 @@ static void wrong_requests_of_a_batch(void **state)
     clear_scene(&scene);
 }
 
-/* -------------------------------------------------------------------------- nobody is forgotten */
+/* --------------------------------------------------------------------------------- completeness */
 
 static char *read_source(const char *path)
 {

@@ -35,7 +35,7 @@ enum {
 /* AT_A_TIME: hostile connections open at once, if there are descriptors. PENDING: the listener's
  * limit, less if descriptors are few. */
 
-/* ------------------------------------------------------------ what OpenSSL allocates is counted */
+/* ------------------------------------------------------------------------ the memory of OpenSSL */
 
 static struct meter openssl_meter;
 
@@ -128,7 +128,8 @@ static size_t cost_of_strangers(struct flood *flood, const uint8_t *bytes, size_
 {
     enum { COUNT = 64 };
     int fds[COUNT];
-    check_good_connection(&flood->pair); /* the strangers do not pay for what it leaves */
+    check_good_connection(
+        &flood->pair); /* so that memory allocated once does not count for the strangers */
     size_t before = cost(flood);
     for (size_t i = 0; i < COUNT; i++) {
         fds[i] = dial_raw(flood->pair.address);
@@ -291,7 +292,7 @@ static void one_address_does_not_use_up_the_room_of_others(void **state)
     close_flood(flood);
 }
 
-/* What hostile clients send, each another. */
+/* The bytes of hostile clients, which take turns. */
 enum {
     SILENT,
     NO_RDMUX,
@@ -401,8 +402,8 @@ static void good_peers_connect_while_ten_thousand_attack(void **state)
     struct rdmux_ep_attr unhurried = RDMUX_EP_ATTR_INIT;
     unhurried.path_timeout_ms = PATIENT_MS; /* the time it takes is judged below, fairly */
     unhurried.setup_timeout_ms = PATIENT_MS;
-    attr.backlog = 65535;               /* or what the system allows */
-    attr.hello_timeout_ms = PATIENT_MS; /* the same for what the good one's handshake takes */
+    attr.backlog = 65535;               /* or the limit of the system */
+    attr.hello_timeout_ms = PATIENT_MS; /* the same for the handshake of the good peer */
     struct flood *flood = open_flood(&attr);
     struct attacker attacker = { .address = flood->pair.address,
                                  .listening = flood->pair.listener->socket };

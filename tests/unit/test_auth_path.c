@@ -29,7 +29,7 @@ static void check_tampering(size_t from_connector_at, size_t from_acceptor_at)
     memset(&middle, 0, sizeof(middle));
     middle.from_connector_at = from_connector_at;
     middle.from_acceptor_at = from_acceptor_at;
-    middle.first_only = true; /* else a data socket could be what fails */
+    middle.first_only = true; /* else a data socket could fail */
     start_middle(&middle, pair.address);
 
     CHECK_STATUS(rdmux_connect(pair.fabric_a, pair.cq_a, middle.address, NULL, 0, &ep),
@@ -108,7 +108,8 @@ static void an_eavesdropper_learns_no_secret(void **state)
     middle.from_acceptor_at = SIZE_MAX;
     start_middle(&middle, pair.address);
     memcpy(address, pair.address, sizeof(address));
-    memcpy(pair.address, middle.address, sizeof(address)); /* his port is the one that is dialled */
+    memcpy(pair.address, middle.address,
+           sizeof(address)); /* connectors dial the port of the man in the middle */
     CHECK_OK(rdmux_mr_register(pair.fabric_b, bytes, sizeof(bytes), RDMUX_ACCESS_REMOTE_READ, &mr));
     CHECK_OK(rdmux_mr_export(mr, &token));
 

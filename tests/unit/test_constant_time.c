@@ -82,7 +82,8 @@ static void check_all_places(bool (*compare)(const uint8_t *bytes), uint8_t *byt
                              size_t end)
 {
     int expected = 0;
-    for (int round = 0; round < 2; round++) { /* the first finds what is bound when it is used */
+    for (int round = 0; round < 2;
+         round++) { /* the first round binds functions at their first use */
         for (size_t at = first; at < end; at++) {
             bytes[at] ^= 0x41;
             int taken = count(compare, bytes);

@@ -399,8 +399,7 @@ static void a_denied_access_is_reported_in_time(void **state)
     clear_scene(&scene);
 }
 
-/* ------------------------------------------------------------------------------- reads that
- * linger */
+/* ---------------------------------------------------------------------------- reads that linger */
 
 enum { REVOCATION_MS = 100 }; /* the longest that an answer of the peer's is waited for */
 

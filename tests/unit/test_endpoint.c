@@ -318,7 +318,7 @@ static void a_cq_without_room_refuses_an_endpoint(void **state)
     assert_null(ep);
     assert_non_null(strstr(rdmux_last_error(), "depth"));
     attr.recv_depth = 40;
-    for (int i = 0; i < 3; i++) { /* what an endpoint had reserved is free again */
+    for (int i = 0; i < 3; i++) { /* the room that an endpoint had reserved is free again */
         CHECK_STATUS(rdmux_connect(scene.pair.fabric_a, cq, scene.pair.address, &attr, 0, &ep),
                      RDMUX_IN_PROGRESS);
         CHECK_STATUS(rdmux_cq_destroy(cq), RDMUX_INVALID);

@@ -206,7 +206,7 @@ static void a_program_that_ignores_the_environment_opens_despite_its_errors(void
 
 /* ------------------------------------------------------------ programs with rights of their own */
 
-/* What this program reports of itself when it is executed again with OPEN_ONLY. */
+/* The results that this program reports when it is executed again with OPEN_ONLY. */
 enum { HEARD = 1, HAS_RIGHTS = 2 };
 #define OPEN_ONLY "--open-only"
 static const char absent_folder[] = "/no/such/folder";
@@ -265,7 +265,7 @@ static void copy_this_program(const char *path)
     assert_int_equal(close(to), 0);
 }
 
-/* Gives the file another group, and that group's rights to every user who executes it. */
+/* Gives the file another group, and the rights of the group to every user that executes it. */
 static bool set_group(const char *path)
 {
     enum { GROUPS = 64 };

@@ -561,7 +561,7 @@ static void an_explanation_without_memory_is_none_and_leaks_nothing(void **state
         explanation = rdmux_explanation_create(RDMUX_OK, candidates, 1, "");
         allocations_left = SIZE_MAX;
     }
-    assert_int_equal(failures, 4 + 1); /* calls of calloc, and the one that went well */
+    assert_int_equal(failures, 4 + 1); /* failed allocations, and the run that succeeded */
     const char *json = NULL;
     enum rdmux_status status = RDMUX_NO_MEMORY;
     for (failures = 0; status == RDMUX_NO_MEMORY; failures++) {

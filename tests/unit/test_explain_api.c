@@ -402,7 +402,7 @@ static void the_last_explanation_belongs_to_the_thread_and_its_last_call(void **
     check_json(second);
     rdmux_explanation_free(second);
     expect_entry(pair.cq_a, RDMUX_WC_CONNECTED, RDMUX_NO_PATH);
-    CHECK_OK(rdmux_ep_explanation(pair.a, &first)); /* of one that was not waited for */
+    CHECK_OK(rdmux_ep_explanation(pair.a, &first)); /* of an endpoint connected in the background */
     assert_int_equal(first->status, RDMUX_NO_PATH);
     check_json(first);
     rdmux_explanation_free(first);

@@ -9,8 +9,7 @@
 #include "api/object/offer.h"
 #include "tests/unit/failover_scene.h"
 
-/* ------------------------------------------------------------------------------- in force or
- * not */
+/* ------------------------------------------------------------------------------ in force or not */
 
 static void failover_is_in_force_when_both_sides_ask_for_it(void **state)
 {
@@ -76,8 +75,7 @@ static void messages_arrive_once_and_in_order_whatever_breaks(void **state)
     }
 }
 
-/* ---------------------------------------------------------------------------- one-sided
- * requests */
+/* --------------------------------------------------------------------------- one-sided requests */
 
 static const char *const moved_paths[] = { "tcp", "shm,tcp" };
 
@@ -248,8 +246,7 @@ static void a_request_marked_no_replay_is_not_repeated(void **state)
     clear_scene(&scene);
 }
 
-/* ------------------------------------------------------------------------------- what is going
- * on */
+/* --------------------------------------------------------------------------- progress of a move */
 
 static void expect_change(struct rdmux_cq *cq)
 {
@@ -574,8 +571,7 @@ static void imports_requested_during_a_move_are_answered_after_it(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------- the control channel
- * cut */
+/* ---------------------------------------------------------------------- the control channel cut */
 
 static void a_cut_control_channel_is_dialled_again_without_a_move(void **state)
 {

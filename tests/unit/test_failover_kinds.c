@@ -16,8 +16,7 @@
 
 static void (*const ways_to_break[])(struct pair *pair) = { fail_a, fail_b, fail_both, cut_both };
 
-/* --------------------------------------------------------------------------------- shared
- * receives */
+/* ------------------------------------------------------------------------------ shared receives */
 
 static void receives_of_an_srq_are_neither_lost_nor_filled_twice(void **state)
 {

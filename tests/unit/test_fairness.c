@@ -4,11 +4,11 @@
 #include "tests/unit/api_pair.h"
 
 enum {
-    EPS = 24,        /* more than any provider looks at in each poll */
-    DEPTH = 512,     /* requests of an endpoint: eight times what a poll handles */
-    FULL = 64,       /* entries of a poll that handled all it may */
-    WARM_UP = 200,   /* polls after which the provider knows the busy endpoints */
-    SOON = 64,       /* polls a message may take beside one that floods, more if several do */
+    EPS = 24,      /* more than any provider looks at in each poll */
+    DEPTH = 512,   /* requests of an endpoint: eight times as many as a poll handles */
+    FULL = 64,     /* entries of a poll that handled all it may */
+    WARM_UP = 200, /* polls after which the provider knows the busy endpoints */
+    SOON = 64, /* polls a message may take beside an endpoint that floods; more beside several */
     LARGE = 8 << 20, /* bytes that fit into no socket and no ring at once */
     MANUAL = RDMUX_FABRIC_NO_SERVICE_THREAD | RDMUX_FABRIC_NO_WORKER_THREAD,
 };

@@ -9,7 +9,7 @@
 
 enum { LENGTH = 64, EVERY_RIGHT = RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE };
 
-/* Anna and bert, each connected to an owner of regions who knows both. */
+/* The peers anna and bert, each connected to an owner of regions that knows both. */
 struct scene {
     struct pair anna; /* b is the owner's side */
     struct rdmux_fabric *fabric_bert;

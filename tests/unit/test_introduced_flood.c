@@ -80,7 +80,7 @@ static void good_peers_connect_beside_thousands_that_repeat_an_offer(void **stat
     assert_non_null(fds);
     assert_non_null(opening);
     size_t opening_size = make_opening(scene->pair.fabric_a, opening);
-    check_good_connection(&scene->pair); /* makes what is made once */
+    check_good_connection(&scene->pair); /* makes the objects that are made once */
     size_t descriptors = open_descriptors();
     size_t metered = atomic_load(&scene->meter.bytes);
     size_t before = resident();

@@ -216,7 +216,7 @@ struct way {
     size_t header_count;
     struct iwarp_side side[STREAM_MAX];
     size_t side_count;
-    size_t counted; /* of these, those that are acknowledged */
+    size_t counted; /* the acknowledged ones of these */
 };
 
 struct end {

@@ -425,7 +425,7 @@ static void wrong_options_are_refused_and_those_of_an_older_program_work(void **
     assert_non_null(strstr(rdmux_last_error(), "size"));
     assert_null(listener);
 
-    attr.size = offsetof(struct rdmux_listen_attr, paths); /* what follows is not looked at */
+    attr.size = offsetof(struct rdmux_listen_attr, paths); /* the later fields are not read */
 
     CHECK_OK(rdmux_listen(fabric, "127.0.0.1:0", &attr, &listener));
     char text[RDMUX_ADDRESS_MAX];

@@ -423,7 +423,8 @@ static void let_timers_run(struct scene *scene)
     for (size_t i = 0; i < 2; i++) {
         struct waiting after;
         int silent = dial_from(scene->pair.address, "127.0.0.4");
-        make_wait(scene, "127.0.0.4", &after, 1); /* the listener has seen the one before, too */
+        make_wait(scene, "127.0.0.4", &after,
+                  1); /* the listener has seen the previous connection, too */
         atomic_fetch_add(&clock_ahead_ns, UINT64_C(3600) * 1000000000);
         assert_true(is_dropped(silent, PATIENT_MS));
         check_waits(scene, &after);
@@ -459,7 +460,7 @@ static void only_connections_of_a_crowd_are_dropped_after_ten_seconds(void **sta
     clear_scene(scene);
 }
 
-/* ------------------------------------------------------------------------------- what is logged */
+/* -------------------------------------------------------------------------------------- the log */
 
 static void shout(struct scene *scene, size_t count)
 {

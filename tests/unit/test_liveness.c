@@ -21,12 +21,12 @@ enum {
 
 static const char *const all_paths[] = { "tcp", "shm" };
 
-/* What the child does once it is connected. */
+/* The behaviour of the child once it is connected. */
 enum part {
     PART_SLEEPS,          /* in calls of rdmux */
     PART_COMPUTES,        /* never calls rdmux */
     PART_COMPUTES_SLOWLY, /* the same, by slower_clock() */
-    PART_ECHOES,          /* sends back what it gets */
+    PART_ECHOES,          /* sends received messages back */
     PART_SENDS,           /* MESSAGES messages, then sleeps outside rdmux */
 };
 

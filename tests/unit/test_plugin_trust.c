@@ -34,7 +34,7 @@ enum {
 
 /* ------------------------------------------------------------------------------------- folders */
 
-/* SCRATCH/way/plug-ins/trap.so, and what a test adds. */
+/* SCRATCH/way/plug-ins/trap.so, and the files that a test adds. */
 struct tree {
     char scratch[32];
     char way[NAME_SIZE];

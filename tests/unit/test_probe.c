@@ -27,9 +27,9 @@ static struct {
     struct rdmux_provider_ops liar;
     struct rdmux_provider_ops interrupted;
     _Atomic size_t posts;
-    _Atomic uint64_t ahead_ns;      /* what the clock is ahead */
+    _Atomic uint64_t ahead_ns;      /* how far the clock is ahead */
     _Atomic size_t measuring_posts; /* over shm */
-    size_t interrupted_post;        /* the one of these that takes INTERRUPTION_NS; 0: none */
+    size_t interrupted_post;        /* the number of the post that takes INTERRUPTION_NS; 0: none */
 } world;
 
 static enum rdmux_status liars_probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,

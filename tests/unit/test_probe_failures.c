@@ -8,7 +8,7 @@
 /* How shm fails. */
 enum conduct {
     CARRY,
-    REFUSE, /* posts of what is measured */
+    REFUSE, /* posts of the measured path */
     FAIL,   /* takes them, and they end with an error */
 };
 

@@ -374,7 +374,7 @@ static void act(struct player *player)
     }
 }
 
-/* Reads what there is, as a driver does. */
+/* Reads the bytes that have arrived, as a driver does. */
 static void take_portion(struct player *player, const uint8_t *bytes, size_t size)
 {
     memcpy(player->inbox + player->inbox_size, bytes, size);

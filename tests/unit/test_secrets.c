@@ -312,8 +312,7 @@ static void a_revoked_token_is_wiped(void **state)
     CHECK_OK(rdmux_fabric_close(fabric));
 }
 
-/* ------------------------------------------------------------------------------------- the
- * pages */
+/* ------------------------------------------------------------------------------------ the pages */
 
 static void pieces_of_secret_memory_are_separate_zeroed_and_wiped(void **state)
 {

@@ -273,7 +273,7 @@ static void a_listener_closes_while_a_handshake_is_under_way(void **state)
 
     pair.listener = NULL;
     for (size_t i = 0; i < QUEUED; i++) {
-        assert_true(is_dropped(fds[i], PATIENT_MS)); /* the one in progress, too */
+        assert_true(is_dropped(fds[i], PATIENT_MS)); /* including the handshake in progress */
         close(fds[i]);
     }
     assert_int_equal(gate.done, 0);

@@ -186,7 +186,7 @@ static void a_peer_that_closes_is_noticed_after_its_last_message(void **state)
     assert_int_equal(scene->pair->ends[0].core.failed, RDMUX_OK);
 }
 
-/* Otherwise requests after it could reach the peer through the ring without it. */
+/* Otherwise a later request could reach the peer through the ring, without this one. */
 static void a_request_that_finds_the_peer_gone_holds_back_those_behind_it(void **state)
 {
     struct scene *scene = *state;
@@ -274,17 +274,17 @@ static void quiesce_waits_for_a_copy_by_the_peer(void **state)
     assert_false(shm_access_begin(peer, NULL, 0));
 }
 
-/* A page of the peer could make us wait for it (userfaultfd(2)). */
+/* An access to a page of the peer may block for as long as the peer likes (userfaultfd(2)). */
 static void set_up_touches_no_memory_of_the_peer(void **state)
 {
     (void)state;
-    const uintptr_t last_page = UINTPTR_MAX - SHM_PAGE + 1; /* no process has it */
+    const uintptr_t last_page = UINTPTR_MAX - SHM_PAGE + 1; /* of no process */
     access_count = 0;
     lowest_access = UINTPTR_MAX;
 
     struct shm_pair *pair = shm_pair_connect();
 
-    assert_true(access_count > 0); /* it asks whether it may copy */
+    assert_true(access_count > 0); /* the probe whether copies are permitted */
     assert_true(lowest_access >= last_page);
     assert_true(pair->ends[0].ep->can_copy && pair->ends[1].ep->can_copy);
     shm_pair_close(pair);
@@ -360,7 +360,7 @@ static void descriptors_that_arrive_without_bytes_are_closed(void **state)
         sent[i] = eventfd(0, EFD_CLOEXEC);
         assert_true(sent[i] >= 0);
     }
-    int next = sent[COUNT - 1] + 1; /* the next messages would have these numbers */
+    int next = sent[COUNT - 1] + 1; /* the received descriptors would have these numbers */
     assert_int_equal(rdmux_shm_socket_send(sockets[0], &none, 0, sent, COUNT), RDMUX_OK);
 
     assert_int_equal(rdmux_shm_socket_receive(sockets[1], bytes, &size, fds, COUNT - 1),
@@ -423,7 +423,7 @@ static struct shm_ep *try_open(struct shm_cq *cq, struct shm_end *end, enum rdmu
     return NULL;
 }
 
-/* Connects two endpoints, and closes them whatever came of it. */
+/* Connects two endpoints, and closes them. Tells whether they connected. */
 static bool try_to_connect(struct shm_cq *cq)
 {
     struct shm_end *ends = calloc(2, sizeof(*ends));

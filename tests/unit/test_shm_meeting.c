@@ -261,7 +261,7 @@ static void the_socket_file_exists_only_while_it_is_needed(void **state)
     assert_false(when_connected);
 }
 
-/* Makes what a killed process leaves: a socket file without a listener. */
+/* Makes the remains of a killed process: a socket file without a listener. */
 static void make_leftover(struct shm_place *place, char *path)
 {
     int listener = -1;

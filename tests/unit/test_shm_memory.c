@@ -200,7 +200,7 @@ static void memory_that_could_shrink_is_not_mapped(void **state)
     (void)close(small);
 }
 
-/* A hole in huge pages is filled from a pool that may be empty: touching it is SIGBUS. */
+/* A hole in huge pages is filled from a pool that may be empty; an access then raises SIGBUS. */
 static void memory_of_huge_pages_is_not_mapped(void **state)
 {
     (void)state;
@@ -220,7 +220,7 @@ static void memory_of_huge_pages_is_not_mapped(void **state)
     (void)close(fd);
 }
 
-/* Writes into its ring by itself, as the peer does. */
+/* Writes a notice into the ring, as the peer would. */
 static void say_notice(struct shm_pair *pair, uint64_t length)
 {
     struct shm_ep *peer = pair->ends[0].ep;
@@ -256,7 +256,7 @@ static void a_notice_of_more_bytes_than_any_region_has_is_refused(void **state)
     assert_int_equal(scene->pair->ends[1].core.failed, RDMUX_PROTOCOL);
 }
 
-/* Passes so many memory files that belong to no region. */
+/* Passes memory files that belong to no region. */
 static void pass_junk(struct shm_end *peer, size_t count)
 {
     struct shm_region_message message = { .index = 7, .writable = 1, .length = 4096 };
@@ -272,11 +272,15 @@ static void pass_junk(struct shm_end *peer, size_t count)
     (void)close(fd);
 }
 
-/* A peer may send as many of them as it likes, and faster than they are taken. */
+/* A peer may send any number of such messages, faster than they are taken. */
 static void messages_with_regions_are_taken_a_few_at_a_time(void **state)
 {
     struct scene *scene = *state;
-    enum { JUNK = 80, AT_A_TIME = 16, OTHERS = 4 /* the bell, and what the receiver does */ };
+    enum {
+        JUNK = 80,
+        AT_A_TIME = 16,
+        OTHERS = 4 /* calls for the doorbell, and of the receiver */
+    };
     struct region *region = make_region(scene, NULL, BUFFER_SIZE, WRITABLE);
     pass_junk(&scene->pair->ends[1], JUNK);
 

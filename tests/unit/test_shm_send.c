@@ -65,13 +65,13 @@ static void a_small_message_touches_its_own_bytes_only(void **state)
 }
 
 enum {
-    RUN = 48,
-    LISTED = 9,
-    CHUNKED = 41,
-    SPACE = 8192
-}; /* messages whose receives are adjacent records, bytes of each */
+    RUN = 48,     /* messages, whose receives are adjacent records */
+    LISTED = 9,   /* the number of a receive with a list */
+    CHUNKED = 41, /* the number of a message that does not fit into a slot */
+    SPACE = 8192, /* bytes of each receive */
+};
 
-/* Small messages in a run are handled together; requests between them, and lists, are not. */
+/* A run of small messages is handled as one; lists, and long messages between them, are not. */
 static void a_run_of_messages_meets_adjacent_receives_in_order(void **state)
 {
     struct scene *scene = *state;

@@ -215,8 +215,7 @@ static void receives_of_a_closed_endpoint_go_to_one_that_waits(void **state)
     }
 }
 
-/* ---------------------------------------------------------------------------------- not
- * accepted */
+/* --------------------------------------------------------------------------------- not accepted */
 
 /* The peer connects, sends and ends in order, all while no call returns the endpoint. */
 static void messages_that_precede_the_return_of_accept_are_delivered_after_it(void **state)
@@ -431,7 +430,7 @@ static void reserved_receives_belong_to_their_endpoint_alone(void **state)
     for (int i = 0; i < 5; i++) {
         expect_entry(scene.pair.cq_b, RDMUX_WC_RECV, RDMUX_OK);
     }
-    post_receives(&scene, 0, 1); /* for the one that waits */
+    post_receives(&scene, 0, 1); /* for the endpoint that waits */
     assert_true(rdmux_cq_enter(scene.pair.cq_b));
     assert_int_equal(rdmux_provider_receives(one), 0);
     assert_int_equal(rdmux_provider_receives(two), 1);

@@ -288,7 +288,7 @@ static void a_megabyte_goes_through_sockets_that_take_little(void **state)
     close_wire(&wire);
 }
 
-/* ---------------------------------------------------------------------------- what is not there */
+/* ------------------------------------------------------------------------------------ tampering */
 
 static void a_changed_byte_ends_the_stream(void **state)
 {

@@ -420,7 +420,7 @@ struct race {
     uint8_t key[RDMUX_TARGET_KEY_SIZE];
     uint32_t writes;         /* while inside */
     _Atomic int removed;     /* the removal has returned */
-    _Atomic int let_in_late; /* looks after that, or after one that was denied, that were not */
+    _Atomic int let_in_late; /* accesses granted after that, or after a denied one */
     _Atomic int raced;       /* lookers of this round that were let in, then denied */
     bool over;
 };

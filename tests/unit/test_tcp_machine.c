@@ -72,7 +72,7 @@ static void note(void *user, const struct rdmux_provider_finding *finding)
 {
     struct findings *findings = user;
     if (strcmp(finding->object, "RLIMIT_NOFILE") == 0) {
-        return; /* of the user who runs the test */
+        return; /* a limit of the user that runs the test */
     }
     findings->count++;
     findings->severity = finding->severity;
@@ -166,7 +166,7 @@ static void dctcp_is_used_only_where_it_is_allowed(void **state)
 
 enum { SOCKETS_MAX = 64 };
 
-/* What the system gives each socket, and the result. */
+/* The algorithm that the system gives each socket, and the result. */
 static struct {
     const char *given; /* NULL: the kernel answers */
     bool is_reno[SOCKETS_MAX];

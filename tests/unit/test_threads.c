@@ -417,7 +417,7 @@ static void regions_come_and_go_while_others_write_to_them(void **state)
                 status = rdmux_write(pair.a, source, REGION, NULL, remote, 0, NULL, RDMUX_PLACED);
                 if (status == RDMUX_OK) {
                     expect_entry(pair.cq_a, RDMUX_WC_WRITE,
-                                 RDMUX_OK); /* what was begun before the revocation ends well */
+                                 RDMUX_OK); /* writes begun before the revocation succeed */
                     written++;
                 }
             }

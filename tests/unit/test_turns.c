@@ -21,8 +21,8 @@ enum {
 
 /* ---------------------------------------------------------------------------- one channel alone */
 
-/* A session whose peer, at the other end of a socket pair, sends what the test likes; and the
- * channel on it. */
+/* A session whose peer, at the other end of a socket pair, sends any bytes; and the channel on
+ * it. */
 struct line {
     struct rdmux_fabric *fabric;
     int sockets[2];

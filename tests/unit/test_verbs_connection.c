@@ -107,7 +107,7 @@ static void data_cut_short_at_any_byte_is_refused_and_leaves_the_output_alone(vo
     size_t size = rdmux_verbs_connection_encode(&in, bytes);
 
     for (size_t cut = 0; cut < size; cut++) {
-        uint8_t exact[VERBS_CONNECTION_MAX]; /* the end of it is the end of what may be read */
+        uint8_t exact[VERBS_CONNECTION_MAX]; /* its end is the end of the readable bytes */
         uint8_t *at = exact + sizeof(exact) - cut;
         struct verbs_connection out = { .qpn = 99 };
         memcpy(at, bytes, cut);

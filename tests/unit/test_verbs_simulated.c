@@ -16,8 +16,7 @@
 
 enum { GIDS = 16, NEAR = 9, FAR = 2, PORT = 1, ADDRESSES_MAX = 4 };
 
-/* ----------------------------------------------------------------------------- the system's
- * functions */
+/* ----------------------------------------------------------------------- the system's functions */
 
 static const char *host_addresses[ADDRESSES_MAX + 1]; /* up to NULL */
 
@@ -57,8 +56,7 @@ void freeifaddrs(struct ifaddrs *ifa)
     (void)ifa;
 }
 
-/* ---------------------------------------------------------------------------------- soft
- * iWARP's device */
+/* -------------------------------------------------------------------------- soft iWARP's device */
 
 enum { VENDOR_SIW = 0x626d74 }; /* drivers/infiniband/sw/siw/siw.h */
 
@@ -442,8 +440,7 @@ static void a_sent_message_is_no_sign_of_life_over_iwarp(void **state)
     clear_scene(&scene);
 }
 
-/* ----------------------------------------------------------------------------------- data over
- * adapters */
+/* --------------------------------------------------------------------------- data over adapters */
 
 /* A region of b, as a sees it. Both sides need progress for that. */
 static struct rdmux_remote *import_simulated(struct pair *pair, struct rdmux_mr *mr)
