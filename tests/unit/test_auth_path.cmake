@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# Makes certificates. Without OpenSSL no fabric authenticates, and there is nothing to test.
+# The test makes certificates. Without OpenSSL no fabric authenticates, and there is nothing to test.
 if(OPENSSL_FOUND)
     target_link_libraries(${test} PRIVATE OpenSSL::Crypto)
 else()

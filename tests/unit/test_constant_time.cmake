@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# The test sees who compares with memcmp().
+# The test sees each call of memcmp().
 target_link_options(${test} PRIVATE -Wl,--wrap=memcmp)

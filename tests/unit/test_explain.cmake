@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# The test lets one allocation after another fail.
+# The test makes each allocation fail in turn.
 target_link_options(${test} PRIVATE -Wl,--wrap=calloc -Wl,--wrap=realloc)

@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# The test has a name with two addresses, and takes them away, or the wire of a socket.
+# The test resolves a name to two addresses, and makes an address or the wire of a socket fail.
 target_link_options(${test} PRIVATE -Wl,--wrap=getaddrinfo -Wl,--wrap=connect -Wl,--wrap=send -Wl,--wrap=recv -Wl,--wrap=close)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# A library that ends the process that loads it, and a program that opens a fabric, with rdmux in
-# itself and without.
+# A plug-in that ends the process that loads it, and a program that opens a fabric, linked with the
+# static and with the shared library.
 add_library(plugin_trap MODULE ${PROJECT_SOURCE_DIR}/tests/unit/support/plugin_trap.c)
 set_target_properties(plugin_trap PROPERTIES PREFIX "")
 foreach(kind "" _static)

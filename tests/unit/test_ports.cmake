@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# The test sees each socket that is dialled, and may have no port left for it, or no address.
+# The test sees each dialled socket, and can refuse it a port or an address.
 target_link_options(${test} PRIVATE -Wl,--wrap=connect,--wrap=bind)

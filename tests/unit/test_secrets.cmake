@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# Authenticates. Without OpenSSL there is nothing to test.
+# The fabrics of the test authenticate, which needs OpenSSL.
 if(OPENSSL_FOUND)
     target_link_libraries(${test} PRIVATE OpenSSL::Crypto)
     target_compile_definitions(${test} PRIVATE RDMUX_HAVE_OPENSSL=1)

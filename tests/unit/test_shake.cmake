@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# Its strangers speak TLS; the test sees each step of their handshakes, and holds it up. Without OpenSSL there are none.
+# The strangers of the test speak TLS, which needs OpenSSL. The test sees each step of their handshakes,
+# and can delay it.
 if(OPENSSL_FOUND)
     target_link_libraries(${test} PRIVATE OpenSSL::Crypto)
     target_link_options(${test} PRIVATE -Wl,--wrap=rdmux_tls_step,--wrap=rdmux_shake_queue)

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# To see which memory of a peer is accessed.
+# The test sees which memory of a peer is accessed.
 target_link_options(${test} PRIVATE -Wl,--wrap=process_vm_readv -Wl,--wrap=process_vm_writev)
 include(${PROJECT_SOURCE_DIR}/tests/unit/support/checked_mutexes.cmake)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# Its peers authenticate. Without OpenSSL no fabric does.
+# The peers of the test authenticate, which needs OpenSSL.
 if(OPENSSL_FOUND)
     target_link_libraries(${test} PRIVATE OpenSSL::SSL OpenSSL::Crypto)
 else()

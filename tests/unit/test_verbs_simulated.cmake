@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# The plug-in's objects in one program with the simulated device, which stands in for libibverbs and librdmacm.
-# The test makes soft iWARP of an adapter.
+# The plug-in's objects are linked with the simulated device, which stands in for libibverbs and
+# librdmacm.
+# The test turns an adapter into soft iWARP.
 if(TARGET rdmux_verbs)
     # Credits come from the library.
     target_sources(${test} PRIVATE $<FILTER:$<TARGET_OBJECTS:rdmux_verbs>,EXCLUDE,/credits[.]c|/credit_scheduler[.]c>)
