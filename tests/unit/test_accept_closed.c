@@ -311,7 +311,7 @@ static void a_connection_shut_down_before_accept_ends_in_order(void **state)
     }
 }
 
-/* Receives of an SRQ are there before accept: everywhere all messages arrive. */
+/* An SRQ has receives before accept, so all messages arrive on every path. */
 static void shared_receives_keep_the_messages_of_a_connection_closed_before_accept(void **state)
 {
     (void)state;

@@ -192,7 +192,7 @@ static void adopted_sockets_of_every_kind_connect_on_every_path(void **state)
     }
 }
 
-/* Revoke waits 100 ms for the importer to hear of it, which a busy machine may exceed. */
+/* A revoke waits 100 ms for the importer, which a busy machine may exceed. */
 static void wait_for_revoke(struct rdmux_remote *remote)
 {
     struct rdmux_remote_info info = RDMUX_REMOTE_INFO_INIT;

@@ -18,7 +18,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-/* A sanitizer makes the arithmetic ten times as slow; it is there for other errors than these
+/* A sanitizer makes the arithmetic ten times as slow, and finds no more errors in larger
  * numbers. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { HOSTILE = 1500, AT_A_TIME = 150, PENDING = 1024 };

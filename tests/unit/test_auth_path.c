@@ -352,8 +352,8 @@ static void a_sealed_join_finds_nothing_without_authentication(void **state)
 
 /* ----------------------------------------------------------------------------------- encryption */
 
-/* require_a, require_b: does that side ask for encryption? left_out: shm is there, and not
- * taken. */
+/* require_a, require_b: that side demands encryption. left_out: shm is available, but not
+ * chosen. */
 static void check_encryption(const char *paths, bool require_a, bool require_b, const char *trusted,
                              const char *chosen, bool left_out)
 {

@@ -12,7 +12,7 @@
 
 enum { USERS = 3 };
 
-/* The provider of the test: receives of the queue, and what it told each peer. */
+/* The provider of the test: the receives of the queue, and the messages to each peer. */
 static struct {
     struct rdmux_credit_scheduler scheduler;
     struct rdmux_credit_user users[USERS];

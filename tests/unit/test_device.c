@@ -258,7 +258,7 @@ static void the_pieces_of_an_inline_write_are_inline(void **state)
     clear_scene(&scene);
 }
 
-/* Half of it may be at the peer. */
+/* Half of the request may have reached the peer. */
 static void a_request_with_posted_pieces_is_in_doubt(void **state)
 {
     (void)state;
@@ -576,8 +576,8 @@ static bool connect_short_of_memory(struct pair *pair, struct rdmux_fabric *fabr
     return connected;
 }
 
-/* The peer's end does not take the requests from the device at once. The import that they name stays
- * until they are done, though the program has closed it. */
+/* The peer's end does not take the requests from the device at once. The import that they name
+ * stays until they are done, though the program has closed it. */
 static void an_import_outlives_the_requests_of_an_endpoint_that_ends(void **state)
 {
     (void)state;

@@ -167,7 +167,7 @@ static const struct rdmux_candidate *candidate_of(const struct rdmux_explanation
     return NULL;
 }
 
-/* Checks that both sides report the same of a pair of paths, with `ours` and `the peer's`
+/* Checks that both sides report the same about a pair of paths, with `ours` and `the peer's`
  * swapped. */
 static void check_same_story(const struct rdmux_explanation *a, const struct rdmux_explanation *b)
 {

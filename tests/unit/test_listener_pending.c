@@ -472,8 +472,8 @@ static void shout(struct scene *scene, size_t count)
     }
 }
 
-/* They may cause as many lines as they like: so many are written in ten seconds, then how many there
- * would have been. */
+/* Strangers may cause any number of lines. The log gets a bounded number in ten seconds, and then
+ * the count of the suppressed ones. */
 static void strangers_do_not_fill_the_log(void **state)
 {
     (void)state;

@@ -148,7 +148,7 @@ struct scene {
     struct rdmux_ep *ep;
 };
 
-/* The child is there. */
+/* Opens the scene of a child that has started. */
 static void join_scene(struct scene *scene, const char *paths, uint32_t liveness_ms,
                        uint64_t (*clock_ns)(void *))
 {

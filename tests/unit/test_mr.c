@@ -120,7 +120,7 @@ void __wrap_rdmux_cq_mail(struct rdmux_cq *cq, struct rdmux_mail *mail)
     rdmux_release(cq->fabric, mail);
 }
 
-/* Returns the mail with this index, from 0, as soon as it is there. */
+/* Waits for the mail with this index, from 0, and returns it. */
 static struct rdmux_revoke_mail await_mail(size_t index)
 {
     pthread_mutex_lock(&post.lock);

@@ -19,7 +19,8 @@
 
 /* -------------------------------------------------------------------------------- turns by time */
 
-/* How often each had a turn, of so many, where a turn of it takes so long. */
+/* Takes `turns` turns, each of which costs cost[i] of its source, and counts those of each in
+ * had[]. */
 static void take_turns(struct rdmux_turn *turn[], const uint64_t cost[], size_t count, size_t turns,
                        size_t had[])
 {

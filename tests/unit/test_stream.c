@@ -551,7 +551,7 @@ static struct rdmux_tls *session_of(struct wire *wire, size_t end)
     return (struct rdmux_tls *)wire->stream[end]; /* base is its first */
 }
 
-/* A peer that renews its key as often as it likes. Returns bytes. */
+/* Makes the records of a peer that renews its key count times. Returns their size. */
 static size_t renewals_of(struct wire *wire, size_t end, size_t count, uint8_t out[WIRE_MAX])
 {
     SSL *ssl = session_of(wire, end)->ssl;

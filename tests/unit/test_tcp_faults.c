@@ -179,7 +179,7 @@ static void quiesce_delivers_the_arrived_messages_and_counts_them(void **state)
     pair_destroy(pair);
 }
 
-/* Each byte is looked at by the thread sanitizer, which finds no more in four times as many. */
+/* The thread sanitizer checks each byte, and finds no more in four times as many. */
 #ifdef __SANITIZE_THREAD__
 enum { MUCH = 1 << 20 };
 #else

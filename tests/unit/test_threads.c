@@ -330,7 +330,7 @@ static void a_cq_may_pass_from_thread_to_thread(void **state)
 
 enum { REGION = 64 * 1024 };
 
-/* A region of b that is registered and deregistered; a imports whatever token is there. */
+/* A region of b that is registered and deregistered; a imports the current token. */
 struct exchange {
     struct rdmux_fabric *fabric;
     pthread_mutex_t lock;

@@ -20,7 +20,7 @@ enum { GIDS = 16, NEAR = 9, FAR = 2, PORT = 1, ADDRESSES_MAX = 4 };
 
 static const char *host_addresses[ADDRESSES_MAX + 1]; /* up to NULL */
 
-/* Each interface that a GID names is there, and up. */
+/* Each interface that a GID names exists, and is up. */
 char *if_indextoname(unsigned ifindex, char ifname[IF_NAMESIZE])
 {
     (void)ifindex;
@@ -398,8 +398,7 @@ static void poll_both(struct pair *pair)
     }
 }
 
-/* An iWARP device completes a message once TCP has it, whether the peer's machine is there or
- * not. */
+/* An iWARP device completes a message once TCP has taken it, even if the peer's machine is gone. */
 static void a_sent_message_is_no_sign_of_life_over_iwarp(void **state)
 {
     (void)state;
