@@ -97,7 +97,7 @@ static void *no_memory(void *user, size_t size)
     return NULL;
 }
 
-static void wrong_arguments_of_a_fabric(void **state)
+static void wrong_arguments_of_a_fabric_are_refused(void **state)
 {
     (void)state;
     struct scene scene;
@@ -146,7 +146,7 @@ static void wrong_arguments_of_a_fabric(void **state)
     clear_scene(&scene);
 }
 
-static void wrong_arguments_of_a_completion_queue(void **state)
+static void wrong_arguments_of_a_completion_queue_are_refused(void **state)
 {
     (void)state;
     struct scene scene;
@@ -178,7 +178,7 @@ static void wrong_arguments_of_a_completion_queue(void **state)
 
 /* --------------------------------------------------------------------------------------- memory */
 
-static void wrong_arguments_of_a_region(void **state)
+static void wrong_arguments_of_a_region_are_refused(void **state)
 {
     (void)state;
     struct scene scene;
@@ -239,7 +239,7 @@ static void wrong_arguments_of_a_region(void **state)
     clear_scene(&scene);
 }
 
-static void wrong_arguments_of_an_import(void **state)
+static void wrong_arguments_of_an_import_are_refused(void **state)
 {
     (void)state;
     struct scene scene;
@@ -282,7 +282,7 @@ static void wrong_arguments_of_an_import(void **state)
 
 /* ------------------------------------------------------------------------------------ listening */
 
-static void wrong_arguments_of_a_listener(void **state)
+static void wrong_arguments_of_a_listener_are_refused(void **state)
 {
     (void)state;
     struct scene scene;
@@ -330,7 +330,7 @@ static void wrong_arguments_of_a_listener(void **state)
 
 /* ----------------------------------------------------------------------------------- connecting */
 
-static void wrong_arguments_of_connect(void **state)
+static void wrong_arguments_of_connect_are_refused(void **state)
 {
     (void)state;
     struct scene scene;
@@ -351,7 +351,7 @@ static void wrong_arguments_of_connect(void **state)
     clear_scene(&scene);
 }
 
-static void wrong_arguments_of_accept(void **state)
+static void wrong_arguments_of_accept_are_refused(void **state)
 {
     (void)state;
     struct scene scene;
@@ -371,7 +371,7 @@ static void wrong_arguments_of_accept(void **state)
     clear_scene(&scene);
 }
 
-static void wrong_arguments_of_adopt(void **state)
+static void wrong_arguments_of_adopt_are_refused(void **state)
 {
     (void)state;
     struct scene scene;
@@ -405,7 +405,7 @@ static void wrong_arguments_of_adopt(void **state)
     clear_scene(&scene);
 }
 
-static void wrong_arguments_of_an_explanation(void **state)
+static void wrong_arguments_of_an_explanation_are_refused(void **state)
 {
     (void)state;
     struct scene scene;
@@ -499,7 +499,7 @@ static void check_attr(struct scene *scene, const struct rdmux_ep_attr *attr, co
     assert_int_equal(close(ends[1]), 0);
 }
 
-static void wrong_fields_of_an_endpoints_attributes(void **state)
+static void wrong_fields_of_an_endpoints_attributes_are_refused(void **state)
 {
     (void)state;
     struct scene scene;
@@ -517,7 +517,7 @@ static void wrong_fields_of_an_endpoints_attributes(void **state)
     clear_scene(&scene);
 }
 
-static void a_local_address_that_this_host_lacks(void **state)
+static void a_local_address_that_this_host_lacks_is_refused(void **state)
 {
     (void)state;
     static const char *const nothing[] = {
@@ -566,7 +566,7 @@ static void a_local_address_of_this_host_is_accepted(void **state)
     clear_scene(&scene);
 }
 
-static void an_srq_of_another_cq(void **state)
+static void an_srq_of_another_cq_is_refused(void **state)
 {
     (void)state;
     struct scene scene;
@@ -585,7 +585,7 @@ static void an_srq_of_another_cq(void **state)
 
 /* -------------------------------------------------------------------------------- endpoint, SRQ */
 
-static void wrong_arguments_of_an_endpoint(void **state)
+static void wrong_arguments_of_an_endpoint_are_refused(void **state)
 {
     (void)state;
     struct scene scene;
@@ -609,7 +609,7 @@ static void wrong_arguments_of_an_endpoint(void **state)
     clear_scene(&scene);
 }
 
-static void wrong_arguments_of_an_srq(void **state)
+static void wrong_arguments_of_an_srq_are_refused(void **state)
 {
     (void)state;
     struct scene scene;
@@ -664,7 +664,7 @@ static void wrong_arguments_of_an_srq(void **state)
 
 /* ------------------------------------------------------------------------------------ data path */
 
-static void wrong_arguments_of_sends_and_receives(void **state)
+static void wrong_arguments_of_sends_and_receives_are_refused(void **state)
 {
     (void)state;
     struct scene scene;
@@ -688,7 +688,7 @@ static void wrong_arguments_of_sends_and_receives(void **state)
     clear_scene(&scene);
 }
 
-static void wrong_arguments_of_one_sided_operations(void **state)
+static void wrong_arguments_of_one_sided_operations_are_refused(void **state)
 {
     (void)state;
     struct scene scene;
@@ -748,7 +748,7 @@ static void wrong_arguments_of_one_sided_operations(void **state)
     clear_scene(&scene);
 }
 
-static void wrong_requests_of_a_batch(void **state)
+static void wrong_requests_of_a_batch_are_refused(void **state)
 {
     (void)state;
     struct scene scene;
@@ -881,24 +881,24 @@ static void every_public_function_is_called_with_wrong_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_arguments_of_a_fabric),
-        cmocka_unit_test(wrong_arguments_of_a_completion_queue),
-        cmocka_unit_test(wrong_arguments_of_a_region),
-        cmocka_unit_test(wrong_arguments_of_an_import),
-        cmocka_unit_test(wrong_arguments_of_a_listener),
-        cmocka_unit_test(wrong_arguments_of_connect),
-        cmocka_unit_test(wrong_arguments_of_accept),
-        cmocka_unit_test(wrong_arguments_of_adopt),
-        cmocka_unit_test(wrong_arguments_of_an_explanation),
-        cmocka_unit_test(wrong_fields_of_an_endpoints_attributes),
-        cmocka_unit_test(a_local_address_that_this_host_lacks),
+        cmocka_unit_test(wrong_arguments_of_a_fabric_are_refused),
+        cmocka_unit_test(wrong_arguments_of_a_completion_queue_are_refused),
+        cmocka_unit_test(wrong_arguments_of_a_region_are_refused),
+        cmocka_unit_test(wrong_arguments_of_an_import_are_refused),
+        cmocka_unit_test(wrong_arguments_of_a_listener_are_refused),
+        cmocka_unit_test(wrong_arguments_of_connect_are_refused),
+        cmocka_unit_test(wrong_arguments_of_accept_are_refused),
+        cmocka_unit_test(wrong_arguments_of_adopt_are_refused),
+        cmocka_unit_test(wrong_arguments_of_an_explanation_are_refused),
+        cmocka_unit_test(wrong_fields_of_an_endpoints_attributes_are_refused),
+        cmocka_unit_test(a_local_address_that_this_host_lacks_is_refused),
         cmocka_unit_test(a_local_address_of_this_host_is_accepted),
-        cmocka_unit_test(an_srq_of_another_cq),
-        cmocka_unit_test(wrong_arguments_of_an_endpoint),
-        cmocka_unit_test(wrong_arguments_of_an_srq),
-        cmocka_unit_test(wrong_arguments_of_sends_and_receives),
-        cmocka_unit_test(wrong_arguments_of_one_sided_operations),
-        cmocka_unit_test(wrong_requests_of_a_batch),
+        cmocka_unit_test(an_srq_of_another_cq_is_refused),
+        cmocka_unit_test(wrong_arguments_of_an_endpoint_are_refused),
+        cmocka_unit_test(wrong_arguments_of_an_srq_are_refused),
+        cmocka_unit_test(wrong_arguments_of_sends_and_receives_are_refused),
+        cmocka_unit_test(wrong_arguments_of_one_sided_operations_are_refused),
+        cmocka_unit_test(wrong_requests_of_a_batch_are_refused),
         cmocka_unit_test(every_public_function_is_called_with_wrong_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -361,7 +361,7 @@ static void a_connector_with_a_key_refuses_a_listener_without_authentication(voi
     close_pair(&pair);
 }
 
-static void explain_goes_through_the_session(void **state)
+static void an_explain_goes_through_the_session(void **state)
 {
     char file[FILE_NAME_MAX];
     struct rdmux_fabric_auth auth = psk_of(write_file("k", "anna:" KEY_ONE "\n", file));
@@ -777,7 +777,7 @@ int main(void)
         cmocka_unit_test(a_connector_with_a_key_refuses_a_server_with_a_certificate),
         cmocka_unit_test(a_connector_without_authentication_is_told_the_missing_setting),
         cmocka_unit_test(a_connector_with_a_key_refuses_a_listener_without_authentication),
-        cmocka_unit_test(explain_goes_through_the_session),
+        cmocka_unit_test(an_explain_goes_through_the_session),
         cmocka_unit_test(explain_names_the_missing_setting),
         cmocka_unit_test(peers_with_certificates_of_one_authority_connect),
         cmocka_unit_test(a_certificate_for_another_host_is_refused),

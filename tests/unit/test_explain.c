@@ -550,7 +550,7 @@ static void a_long_list_of_candidates_fits(void **state)
     free(candidates);
 }
 
-static void an_explanation_without_memory_is_none_and_leaks_nothing(void **state)
+static void an_explanation_without_memory_is_not_made_and_leaks_nothing(void **state)
 {
     (void)state;
     const struct rdmux_candidate candidates[] = { candidate("tcp", "", RDMUX_REASON_CHOSEN, 1, "") };
@@ -610,7 +610,7 @@ int main(void)
         cmocka_unit_test(a_character_cut_at_the_end_of_a_text_does_no_harm),
         cmocka_unit_test(quotes_and_backslashes_are_escaped),
         cmocka_unit_test(a_long_list_of_candidates_fits),
-        cmocka_unit_test(an_explanation_without_memory_is_none_and_leaks_nothing),
+        cmocka_unit_test(an_explanation_without_memory_is_not_made_and_leaks_nothing),
         cmocka_unit_test(wrong_arguments_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

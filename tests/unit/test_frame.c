@@ -204,7 +204,7 @@ static void a_flipped_byte_of_a_joins_head_is_refused(void **state)
     }
 }
 
-static void the_first_bytes_tell_hello_join_and_stranger_apart(void **state)
+static void the_first_bytes_distinguish_a_hello_a_join_and_a_stranger(void **state)
 {
     (void)state;
     const struct rdmux_hello hello = some_hello();
@@ -294,7 +294,7 @@ int main(void)
         cmocka_unit_test(the_zeros_of_a_hello_and_a_join_are_ignored),
         cmocka_unit_test(a_join_decodes_to_the_encoded_values),
         cmocka_unit_test(a_flipped_byte_of_a_joins_head_is_refused),
-        cmocka_unit_test(the_first_bytes_tell_hello_join_and_stranger_apart),
+        cmocka_unit_test(the_first_bytes_distinguish_a_hello_a_join_and_a_stranger),
         cmocka_unit_test(a_stranger_is_noticed_with_the_first_wrong_byte),
         cmocka_unit_test(the_length_of_a_frame_is_known_from_its_first_eight_bytes),
         cmocka_unit_test(a_frame_longer_than_allowed_is_refused),

@@ -187,7 +187,7 @@ static void a_peer_that_closes_is_noticed_after_its_last_message(void **state)
 }
 
 /* Otherwise a later request could reach the peer through the ring, without this one. */
-static void a_request_that_finds_the_peer_gone_holds_back_those_behind_it(void **state)
+static void a_request_that_finds_the_peer_gone_holds_back_later_ones(void **state)
 {
     struct scene *scene = *state;
     static const struct {
@@ -490,7 +490,7 @@ int main(void)
         SCENE_TEST(a_sleeping_sender_wakes_when_its_message_is_placed),
         SCENE_TEST(a_post_that_completes_at_once_wakes_the_queue),
         SCENE_TEST(a_peer_that_closes_is_noticed_after_its_last_message),
-        SCENE_TEST(a_request_that_finds_the_peer_gone_holds_back_those_behind_it),
+        SCENE_TEST(a_request_that_finds_the_peer_gone_holds_back_later_ones),
         SCENE_TEST(a_peer_whose_socket_ends_is_noticed_by_an_armed_queue),
         SCENE_TEST(quiesce_waits_for_a_copy_by_the_peer),
         SCENE_TEST(set_up_touches_no_memory_of_the_peer),

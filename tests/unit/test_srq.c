@@ -187,7 +187,7 @@ static void the_receives_promised_to_a_silent_peer_are_free_once_its_endpoint_cl
     clear_scene(&scene);
 }
 
-static void receives_of_a_closed_endpoint_go_to_one_that_waits(void **state)
+static void receives_of_a_closed_endpoint_go_to_a_waiting_endpoint(void **state)
 {
     (void)state;
     static const char *const paths[] = { "shm", "tcp" };
@@ -466,7 +466,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_message_without_a_receive_on_tcp_holds_back_no_answer),
         cmocka_unit_test(the_receives_promised_to_a_silent_peer_are_free_once_its_endpoint_closes),
-        cmocka_unit_test(receives_of_a_closed_endpoint_go_to_one_that_waits),
+        cmocka_unit_test(receives_of_a_closed_endpoint_go_to_a_waiting_endpoint),
         cmocka_unit_test(messages_that_precede_the_return_of_accept_are_delivered_after_it),
         cmocka_unit_test(an_srq_can_be_destroyed_once_its_unaccepted_endpoints_are_gone),
         cmocka_unit_test(endpoints_of_all_fabrics_take_turns),

@@ -230,7 +230,7 @@ static void bytes_read_ahead_are_reported(void **state)
 
 /* Pieces of any size through sockets that take little, elsewhere each time that they are
  * offered. */
-static void a_megabyte_goes_through_sockets_that_take_little(void **state)
+static void a_megabyte_passes_sockets_with_little_room(void **state)
 {
     enum { LENGTH = 1 << 20 };
     static uint8_t bytes[WIRE_MAX];
@@ -801,7 +801,7 @@ int main(void)
         cmocka_unit_test(records_need_no_new_buffers),
         cmocka_unit_test(records_may_come_in_two_pieces_cut_anywhere),
         cmocka_unit_test(bytes_read_ahead_are_reported),
-        cmocka_unit_test(a_megabyte_goes_through_sockets_that_take_little),
+        cmocka_unit_test(a_megabyte_passes_sockets_with_little_room),
         cmocka_unit_test(a_changed_byte_ends_the_stream),
         cmocka_unit_test(a_record_cut_short_is_not_read),
         cmocka_unit_test(a_missing_or_repeated_record_ends_the_stream),

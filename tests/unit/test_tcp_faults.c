@@ -374,7 +374,7 @@ static int connect_to_test(struct end *end)
 
 #define HEAD(kind) (TCP_MARK | (kind))
 
-static void a_peer_that_lies_ends_the_endpoint(void **state)
+static void a_peer_that_breaks_the_protocol_ends_its_endpoint(void **state)
 {
     (void)state;
     static const struct {
@@ -624,7 +624,7 @@ int main(void)
         cmocka_unit_test_setup(control_frames_without_room_are_refused_and_none_is_lost,
                                clear_state),
         cmocka_unit_test_setup(a_shared_socket_keeps_its_options_and_stays_open, clear_state),
-        cmocka_unit_test_setup(a_peer_that_lies_ends_the_endpoint, clear_state),
+        cmocka_unit_test_setup(a_peer_that_breaks_the_protocol_ends_its_endpoint, clear_state),
         cmocka_unit_test_setup(a_peer_with_more_reads_under_way_than_agreed_is_ended, clear_state),
         cmocka_unit_test_setup(frames_that_arrive_byte_by_byte_are_decoded, clear_state),
         cmocka_unit_test_setup(a_partial_frame_is_kept_apart_from_the_bytes_to_send, clear_state),

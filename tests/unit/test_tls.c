@@ -79,7 +79,7 @@ static void receive_on(struct rdmux_tls *tls, uint8_t *bytes, size_t *have)
     }
 }
 
-static void a_megabyte_each_way_goes_through_sockets_that_take_little(void **state)
+static void a_megabyte_each_way_passes_sockets_with_little_room(void **state)
 {
     struct line line;
     uint8_t *up = malloc(LENGTH);
@@ -371,7 +371,7 @@ static void an_end_before_authentication_reports_possible_causes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_megabyte_each_way_goes_through_sockets_that_take_little),
+        cmocka_unit_test(a_megabyte_each_way_passes_sockets_with_little_room),
         cmocka_unit_test(a_hello_waits_for_room),
         cmocka_unit_test(a_partial_client_hello_begins_no_session),
         cmocka_unit_test(a_session_that_may_carry_data_has_long_records),
