@@ -3,7 +3,7 @@
  * has the same tables. */
 #include "negotiation/handshake.h"
 
-#include "negotiation/bytes.h"
+#include "api/base/bytes.h"
 #include "negotiation/message.h"
 
 #include <assert.h>
@@ -74,7 +74,7 @@ void rdmux_hello_encode(const struct rdmux_hello *hello, uint8_t out[RDMUX_HELLO
     memcpy(out, hello_magic, MAGIC_SIZE);
     rdmux_store_be16(out + HELLO_AT_VERSION_MIN, hello->version_min);
     rdmux_store_be16(out + HELLO_AT_VERSION_MAX, hello->version_max);
-    memcpy(out + HELLO_AT_BYTE_ORDER, &byte_order, sizeof(byte_order));
+    rdmux_store_host32(out + HELLO_AT_BYTE_ORDER, byte_order);
     rdmux_store_be32(out + HELLO_AT_FLAGS, hello->flags);
     rdmux_store_be32(out + HELLO_AT_EPOCH, hello->epoch);
     rdmux_store_be32(out + HELLO_AT_AUTHENTICATION, hello->authentication);
@@ -88,8 +88,7 @@ enum rdmux_status rdmux_hello_decode(const uint8_t *in, size_t size, struct rdmu
     if (size < RDMUX_HELLO_SIZE || memcmp(in, hello_magic, MAGIC_SIZE) != 0) {
         return RDMUX_PROTOCOL;
     }
-    uint32_t marker;
-    memcpy(&marker, in + HELLO_AT_BYTE_ORDER, sizeof(marker));
+    const uint32_t marker = rdmux_load_host32(in + HELLO_AT_BYTE_ORDER);
     if (marker == UINT32_C(0x04030201)) {
         return RDMUX_VERSION;
     }

@@ -2,7 +2,7 @@
 /* Encoding and decoding of RANKING and of an attempt's frames. docs/WIRE.md has the same tables. */
 #include "negotiation/handshake_frames.h"
 
-#include "negotiation/bytes.h"
+#include "api/base/bytes.h"
 #include "negotiation/explain.h"
 #include "negotiation/filter.h"
 

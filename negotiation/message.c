@@ -3,7 +3,7 @@
  * of its type. */
 #include "negotiation/message.h"
 
-#include "negotiation/bytes.h"
+#include "api/base/bytes.h"
 #include "negotiation/explain.h"
 #include "negotiation/handshake.h"
 

@@ -4,7 +4,7 @@
  * out. docs/WIRE.md lists the types. */
 #include "negotiation/offer.h"
 
-#include "negotiation/bytes.h"
+#include "api/base/bytes.h"
 #include "negotiation/explain.h"
 
 #include <assert.h>

@@ -4,8 +4,8 @@
  * secret, with which sockets join. Also the bits that make a token valid for one peer only. */
 #include "negotiation/path_secret.h"
 
+#include "api/base/bytes.h"
 #include "api/base/secrets.h"
-#include "negotiation/bytes.h"
 
 #include <string.h>
 

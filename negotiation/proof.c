@@ -3,7 +3,7 @@
  * protocol; docs/WIRE.md has them. */
 #include "negotiation/handshake.h"
 
-#include "negotiation/bytes.h"
+#include "api/base/bytes.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 
 #ifdef RDMUX_HAVE_OPENSSL
 
-#include "negotiation/bytes.h"
+#include "api/base/bytes.h"
 #include "negotiation/tls_internal.h"
 
 #include <errno.h>

@@ -9,6 +9,8 @@
  * through the target's CPU are checked there by rdmux_target_enter(). */
 #include "shm_internal.h"
 
+#include "api/base/bytes.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -208,7 +210,7 @@ enum rdmux_status rdmux_shm_mr_describe(struct rdmux_provider_mr *base,
     memset(out, 0, DESCRIPTION_SIZE);
     out[AT_VERSION] = VERSION;
     *size = DESCRIPTION_SIZE;
-    memcpy(out + AT_LENGTH, &mr->length, sizeof(mr->length));
+    rdmux_store_host64(out + AT_LENGTH, mr->length);
     rdmux_target_key(base, out + AT_KEY);
     out[AT_FLAGS] = (mr->access & RDMUX_ACCESS_ATOMIC_DEVICE) != 0 ? FLAG_DEVICE : 0;
     if (mr->index == SHM_REGION_COUNT) {
@@ -223,12 +225,11 @@ enum rdmux_status rdmux_shm_mr_describe(struct rdmux_provider_mr *base,
     uint64_t generation = mr->generation;
     (void)pthread_mutex_unlock(&domain->mutex);
     bool passed = rdmux_shm_region_pass(shm_ep_of(base_ep), mr, (mr->access & WRITING) != 0);
-    uint64_t address = (uint64_t)(uintptr_t)mr->addr;
     out[AT_FLAGS] = (uint8_t)(out[AT_FLAGS] | FLAG_COPY | (passed ? FLAG_PASSED : 0));
-    memcpy(out + AT_INDEX, &mr->index, sizeof(mr->index));
-    memcpy(out + AT_LIFE, &mr->life, sizeof(mr->life));
-    memcpy(out + AT_GENERATION, &generation, sizeof(generation));
-    memcpy(out + AT_ADDRESS, &address, sizeof(address));
+    rdmux_store_host32(out + AT_INDEX, mr->index);
+    rdmux_store_host64(out + AT_LIFE, mr->life);
+    rdmux_store_host64(out + AT_GENERATION, generation);
+    rdmux_store_host64(out + AT_ADDRESS, (uint64_t)(uintptr_t)mr->addr);
     return RDMUX_OK;
 }
 
@@ -403,19 +404,16 @@ enum rdmux_status rdmux_shm_remote_open(struct rdmux_provider_remote *base,
 {
     struct shm_remote *remote = shm_remote_of(base);
     struct shm_ep *ep = shm_ep_of(base->ep);
-    uint32_t index;
-    uint64_t life;
-    uint64_t length;
     if (size < DESCRIPTION_SIZE || description[AT_VERSION] != VERSION) {
         rdmux_provider_error("shm: the peer's description of a region is malformed (%zu bytes)",
                              size);
         return RDMUX_PROTOCOL;
     }
-    memcpy(&index, description + AT_INDEX, sizeof(index));
-    memcpy(&life, description + AT_LIFE, sizeof(life));
-    memcpy(&length, description + AT_LENGTH, sizeof(length));
-    memcpy(&remote->generation, description + AT_GENERATION, sizeof(remote->generation));
-    memcpy(&remote->address, description + AT_ADDRESS, sizeof(remote->address));
+    const uint32_t index = rdmux_load_host32(description + AT_INDEX);
+    const uint64_t life = rdmux_load_host64(description + AT_LIFE);
+    const uint64_t length = rdmux_load_host64(description + AT_LENGTH);
+    remote->generation = rdmux_load_host64(description + AT_GENERATION);
+    remote->address = rdmux_load_host64(description + AT_ADDRESS);
     memcpy(remote->key, description + AT_KEY, sizeof(remote->key));
     if (length < base->length || index >= SHM_REGION_COUNT) {
         rdmux_provider_error("shm: the peer describes a region that its token contradicts");

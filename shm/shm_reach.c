@@ -3,6 +3,8 @@
  * same user. */
 #include "shm_reach.h"
 
+#include "api/base/bytes.h"
+
 #include <rdmux/provider.h>
 
 #include <assert.h>
@@ -32,41 +34,27 @@ enum {
     AT_UID = 56,
     AT_PID = 60,
     AT_HINTS = 63,
+    PID_BITS = 0xffffff,
     VERSION = 2, /* version 1 used abstract sockets, which other users can reach */
 };
+static_assert(AT_PID + 3 == AT_HINTS, "pid and hints share four bytes");
 static_assert(AT_HINTS + 1 == SHM_REACH_SIZE, "hints end the reach bytes");
 static_assert((int)SHM_REACH_SIZE <= (int)RDMUX_REACH_MAX, "they fit an offer");
 
 enum { CAP_SYS_PTRACE_BIT = 19 }; /* linux/capability.h */
-
-static void store(uint8_t *out, uint64_t value, size_t size)
-{
-    for (size_t i = 0; i < size; i++) {
-        out[i] = (uint8_t)(value >> (8 * i));
-    }
-}
-
-static uint64_t load(const uint8_t *in, size_t size)
-{
-    uint64_t value = 0;
-    for (size_t i = 0; i < size; i++) {
-        value |= (uint64_t)in[i] << (8 * i);
-    }
-    return value;
-}
 
 void rdmux_shm_reach_encode(const struct shm_reach *reach, uint8_t out[SHM_REACH_SIZE])
 {
     memset(out, 0, SHM_REACH_SIZE);
     out[AT_VERSION] = VERSION;
     memcpy(out + AT_BOOT_ID, reach->boot_id, SHM_BOOT_ID_SIZE);
-    store(out + AT_PID_NAMESPACE, reach->pid_namespace, 8);
-    store(out + AT_IPC_NAMESPACE, reach->ipc_namespace, 8);
-    store(out + AT_USER_NAMESPACE, reach->user_namespace, 8);
-    store(out + AT_NET_NAMESPACE, reach->net_namespace, 8);
-    store(out + AT_UID, reach->uid, 4);
-    store(out + AT_PID, reach->pid, 3);
-    store(out + AT_HINTS, reach->hints, 1);
+    rdmux_store_le64(out + AT_PID_NAMESPACE, reach->pid_namespace);
+    rdmux_store_le64(out + AT_IPC_NAMESPACE, reach->ipc_namespace);
+    rdmux_store_le64(out + AT_USER_NAMESPACE, reach->user_namespace);
+    rdmux_store_le64(out + AT_NET_NAMESPACE, reach->net_namespace);
+    rdmux_store_le32(out + AT_UID, reach->uid);
+    rdmux_store_le32(out + AT_PID, reach->pid);
+    out[AT_HINTS] = (uint8_t)reach->hints; /* in place of the pid's highest byte */
 }
 
 enum rdmux_status rdmux_shm_reach_decode(const uint8_t *in, size_t size, struct shm_reach *out)
@@ -75,13 +63,13 @@ enum rdmux_status rdmux_shm_reach_decode(const uint8_t *in, size_t size, struct 
         return RDMUX_PROTOCOL;
     }
     struct shm_reach reach = {
-        .pid_namespace = load(in + AT_PID_NAMESPACE, 8),
-        .ipc_namespace = load(in + AT_IPC_NAMESPACE, 8),
-        .user_namespace = load(in + AT_USER_NAMESPACE, 8),
-        .net_namespace = load(in + AT_NET_NAMESPACE, 8),
-        .uid = (uint32_t)load(in + AT_UID, 4),
-        .pid = (uint32_t)load(in + AT_PID, 3),
-        .hints = (uint32_t)load(in + AT_HINTS, 1),
+        .pid_namespace = rdmux_load_le64(in + AT_PID_NAMESPACE),
+        .ipc_namespace = rdmux_load_le64(in + AT_IPC_NAMESPACE),
+        .user_namespace = rdmux_load_le64(in + AT_USER_NAMESPACE),
+        .net_namespace = rdmux_load_le64(in + AT_NET_NAMESPACE),
+        .uid = rdmux_load_le32(in + AT_UID),
+        .pid = rdmux_load_le32(in + AT_PID) & PID_BITS,
+        .hints = in[AT_HINTS],
     };
     memcpy(reach.boot_id, in + AT_BOOT_ID, SHM_BOOT_ID_SIZE);
     *out = reach;

@@ -2,6 +2,8 @@
 /* Messages and descriptors between the two processes of an endpoint pair. */
 #include "shm_socket.h"
 
+#include "api/base/bytes.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -40,26 +42,12 @@ enum {
 static_assert(REGION_AT_WRITABLE + 8 == SHM_REGION_SIZE, "writable and padding end it");
 #define REGION_MAGIC UINT32_C(0x52534852)
 
-static uint32_t load32(const uint8_t *in)
-{
-    uint32_t value;
-    memcpy(&value, in, sizeof(value));
-    return value;
-}
-
-static uint64_t load64(const uint8_t *in)
-{
-    uint64_t value;
-    memcpy(&value, in, sizeof(value));
-    return value;
-}
-
 void rdmux_shm_description_encode(const struct shm_description *in,
                                   uint8_t out[SHM_DESCRIPTION_SIZE])
 {
     memset(out, 0, SHM_DESCRIPTION_SIZE);
     out[0] = DESCRIPTION_VERSION;
-    memcpy(out + DESCRIPTION_AT_PID, &in->pid, sizeof(in->pid));
+    rdmux_store_host32(out + DESCRIPTION_AT_PID, in->pid);
     out[DESCRIPTION_AT_DIRECTORY] = (uint8_t)in->place.directory;
     memcpy(out + DESCRIPTION_AT_NAME, in->place.name, SHM_NAME_SIZE);
 }
@@ -72,7 +60,7 @@ enum rdmux_status rdmux_shm_description_decode(const uint8_t *in, size_t size,
         rdmux_provider_error("shm: the peer's connection data is malformed (%zu bytes)", size);
         return RDMUX_PROTOCOL;
     }
-    out->pid = load32(in + DESCRIPTION_AT_PID);
+    out->pid = rdmux_load_host32(in + DESCRIPTION_AT_PID);
     out->place.directory = in[DESCRIPTION_AT_DIRECTORY];
     memcpy(out->place.name, in + DESCRIPTION_AT_NAME, SHM_NAME_SIZE);
     return RDMUX_OK;
@@ -81,10 +69,10 @@ enum rdmux_status rdmux_shm_description_decode(const uint8_t *in, size_t size,
 void rdmux_shm_hello_encode(const struct shm_hello *in, uint8_t out[SHM_HELLO_SIZE])
 {
     memset(out, 0, SHM_HELLO_SIZE);
-    memcpy(out + HELLO_AT_MAGIC, &in->magic, sizeof(in->magic));
-    memcpy(out + HELLO_AT_FLAGS, &in->flags, sizeof(in->flags));
+    rdmux_store_host32(out + HELLO_AT_MAGIC, in->magic);
+    rdmux_store_host32(out + HELLO_AT_FLAGS, in->flags);
     memcpy(out + HELLO_AT_SECRET, in->secret, RDMUX_SECRET_SIZE);
-    memcpy(out + HELLO_AT_PID, &in->pid, sizeof(in->pid));
+    rdmux_store_host32(out + HELLO_AT_PID, in->pid);
 }
 
 enum rdmux_status rdmux_shm_hello_decode(const uint8_t *in, size_t size, struct shm_hello *out)
@@ -92,35 +80,34 @@ enum rdmux_status rdmux_shm_hello_decode(const uint8_t *in, size_t size, struct 
     if (size != SHM_HELLO_SIZE) {
         return RDMUX_PROTOCOL;
     }
-    out->magic = load32(in + HELLO_AT_MAGIC);
-    out->flags = load32(in + HELLO_AT_FLAGS);
+    out->magic = rdmux_load_host32(in + HELLO_AT_MAGIC);
+    out->flags = rdmux_load_host32(in + HELLO_AT_FLAGS);
     memcpy(out->secret, in + HELLO_AT_SECRET, RDMUX_SECRET_SIZE);
-    out->pid = load32(in + HELLO_AT_PID);
+    out->pid = rdmux_load_host32(in + HELLO_AT_PID);
     return RDMUX_OK;
 }
 
 void rdmux_shm_region_message_encode(const struct shm_region_message *in,
                                      uint8_t out[SHM_REGION_SIZE])
 {
-    const uint32_t magic = REGION_MAGIC;
     memset(out, 0, SHM_REGION_SIZE);
-    memcpy(out + REGION_AT_MAGIC, &magic, sizeof(magic));
-    memcpy(out + REGION_AT_INDEX, &in->index, sizeof(in->index));
-    memcpy(out + REGION_AT_LIFE, &in->life, sizeof(in->life));
-    memcpy(out + REGION_AT_LENGTH, &in->length, sizeof(in->length));
-    memcpy(out + REGION_AT_WRITABLE, &in->writable, sizeof(in->writable));
+    rdmux_store_host32(out + REGION_AT_MAGIC, REGION_MAGIC);
+    rdmux_store_host32(out + REGION_AT_INDEX, in->index);
+    rdmux_store_host64(out + REGION_AT_LIFE, in->life);
+    rdmux_store_host64(out + REGION_AT_LENGTH, in->length);
+    rdmux_store_host32(out + REGION_AT_WRITABLE, in->writable);
 }
 
 enum rdmux_status rdmux_shm_region_message_decode(const uint8_t *in, size_t size,
                                                   struct shm_region_message *out)
 {
-    if (size != SHM_REGION_SIZE || load32(in + REGION_AT_MAGIC) != REGION_MAGIC) {
+    if (size != SHM_REGION_SIZE || rdmux_load_host32(in + REGION_AT_MAGIC) != REGION_MAGIC) {
         return RDMUX_PROTOCOL;
     }
-    out->index = load32(in + REGION_AT_INDEX);
-    out->life = load64(in + REGION_AT_LIFE);
-    out->length = load64(in + REGION_AT_LENGTH);
-    out->writable = load32(in + REGION_AT_WRITABLE);
+    out->index = rdmux_load_host32(in + REGION_AT_INDEX);
+    out->life = rdmux_load_host64(in + REGION_AT_LIFE);
+    out->length = rdmux_load_host64(in + REGION_AT_LENGTH);
+    out->writable = rdmux_load_host32(in + REGION_AT_WRITABLE);
     return RDMUX_OK;
 }
 

@@ -2,6 +2,8 @@
 /* Encodes and decodes frames of the tcp provider. No I/O. */
 #include "tcp_fallback/tcp_frame.h"
 
+#include "api/base/bytes.h"
+
 #include <string.h>
 
 /* Fields behind the prefix, and flags and lengths that a kind allows. */
@@ -59,23 +61,23 @@ size_t rdmux_tcp_frame_encode(const struct tcp_frame *frame, uint8_t *out)
     uint64_t prefix = (uint64_t)(TCP_MARK | frame->kind | frame->flags) << 56 |
                       (uint64_t)frame->credits << 48 | (frame->length & TCP_LENGTH_MAX);
     uint8_t *at = out;
-    rdmux_tcp_store64(at, prefix);
+    rdmux_store_be64(at, prefix);
     at += TCP_PREFIX_SIZE;
     if (has & HAS_KEY) {
         memcpy(at, frame->key, TCP_KEY_SIZE);
-        rdmux_tcp_store64(at + TCP_KEY_SIZE, frame->offset);
+        rdmux_store_be64(at + TCP_KEY_SIZE, frame->offset);
         at += TCP_KEY_SIZE + 8;
     }
     if (has & HAS_OPERAND) {
-        rdmux_tcp_store64(at, frame->operand);
+        rdmux_store_be64(at, frame->operand);
         at += 8;
     }
     if (has & HAS_EXPECTED) {
-        rdmux_tcp_store64(at, frame->expected);
+        rdmux_store_be64(at, frame->expected);
         at += 8;
     }
     if (frame->flags & TCP_IMM) {
-        rdmux_tcp_store32(at, frame->imm);
+        rdmux_store_be32(at, frame->imm);
         at += 4;
     }
     return (size_t)(at - out);
@@ -95,7 +97,7 @@ enum rdmux_status rdmux_tcp_frame_decode(const uint8_t *in, size_t size, struct 
         return RDMUX_AGAIN;
     }
     unsigned has = kinds[in[0] & TCP_KIND_MASK];
-    uint64_t prefix = rdmux_tcp_load64(in);
+    uint64_t prefix = rdmux_load_be64(in);
     uint64_t length = prefix & TCP_LENGTH_MAX;
     if (((has & LENGTH_0) && length != 0) || ((has & LENGTH_8) && length != 8)) {
         return RDMUX_PROTOCOL;
@@ -116,18 +118,18 @@ enum rdmux_status rdmux_tcp_frame_decode(const uint8_t *in, size_t size, struct 
     const uint8_t *at = in + TCP_PREFIX_SIZE;
     if (has & HAS_KEY) {
         out->key = at;
-        out->offset = rdmux_tcp_load64(at + TCP_KEY_SIZE);
+        out->offset = rdmux_load_be64(at + TCP_KEY_SIZE);
         at += TCP_KEY_SIZE + 8;
     }
     if (has & HAS_OPERAND) {
-        out->operand = rdmux_tcp_load64(at);
+        out->operand = rdmux_load_be64(at);
         at += 8;
     }
     if (has & HAS_EXPECTED) {
-        out->expected = rdmux_tcp_load64(at);
+        out->expected = rdmux_load_be64(at);
         at += 8;
     }
-    out->imm = (in[0] & TCP_IMM) ? rdmux_tcp_load32(at) : 0;
+    out->imm = (in[0] & TCP_IMM) ? rdmux_load_be32(at) : 0;
     *used = header_size;
     return RDMUX_OK;
 }
@@ -143,7 +145,7 @@ enum rdmux_status rdmux_tcp_control_size(const uint8_t *in, size_t size, size_t 
     if (size < TCP_CONTROL_HEADER_SIZE) {
         return RDMUX_AGAIN;
     }
-    uint32_t length = rdmux_tcp_load32(in + 4);
+    uint32_t length = rdmux_load_be32(in + 4);
     if (length > TCP_CONTROL_PAYLOAD_MAX) {
         return RDMUX_PROTOCOL;
     }
@@ -168,8 +170,7 @@ void rdmux_tcp_description_encode(const struct tcp_description *description,
     memset(out, 0, TCP_DESCRIPTION_SIZE);
     out[0] = TCP_VERSION;
     out[1] = (uint8_t)description->sockets;
-    out[2] = (uint8_t)(description->answers >> 8);
-    out[3] = (uint8_t)description->answers;
+    rdmux_store_be16(out + 2, (uint16_t)description->answers);
     out[4] = (uint8_t)((description->on_demand ? TCP_ON_DEMAND : 0) |
                        (description->encrypted ? TCP_ENCRYPTED : 0));
 }
@@ -183,7 +184,7 @@ enum rdmux_status rdmux_tcp_description_decode(const uint8_t *in, size_t size,
     if (in[0] != TCP_VERSION) {
         return RDMUX_VERSION;
     }
-    uint32_t answers = (uint32_t)in[2] << 8 | in[3];
+    uint32_t answers = rdmux_load_be16(in + 2);
     if (in[1] == 0 || answers == 0) {
         return RDMUX_PROTOCOL;
     }

@@ -66,30 +66,6 @@ struct tcp_frame {
     uint64_t expected;
 };
 
-static inline uint32_t rdmux_tcp_load32(const uint8_t *in)
-{
-    return (uint32_t)in[0] << 24 | (uint32_t)in[1] << 16 | (uint32_t)in[2] << 8 | in[3];
-}
-
-static inline uint64_t rdmux_tcp_load64(const uint8_t *in)
-{
-    return (uint64_t)rdmux_tcp_load32(in) << 32 | rdmux_tcp_load32(in + 4);
-}
-
-static inline void rdmux_tcp_store32(uint8_t *out, uint32_t value)
-{
-    out[0] = (uint8_t)(value >> 24);
-    out[1] = (uint8_t)(value >> 16);
-    out[2] = (uint8_t)(value >> 8);
-    out[3] = (uint8_t)value;
-}
-
-static inline void rdmux_tcp_store64(uint8_t *out, uint64_t value)
-{
-    rdmux_tcp_store32(out, (uint32_t)(value >> 32));
-    rdmux_tcp_store32(out + 4, (uint32_t)value);
-}
-
 /* Returns the size of the header that begins with this byte; 0: no such frame. */
 size_t rdmux_tcp_header_size(uint8_t type);
 

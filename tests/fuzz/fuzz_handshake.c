@@ -3,7 +3,7 @@
  * operations: raw frames, well-formed frames at any moment, results, and time. */
 #include "driver.h"
 
-#include "negotiation/bytes.h"
+#include "api/base/bytes.h"
 #include "negotiation/handshake.h"
 #include "negotiation/handshake_frames.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Two handshakes against each other: ends, timeouts, versions, and events in any order. */
-#include "negotiation/bytes.h"
+#include "api/base/bytes.h"
 #include "negotiation/message.h"
 #include "negotiation/transcript.h"
 #include "tests/unit/support/handshake_check.h"

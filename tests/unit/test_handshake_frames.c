@@ -2,7 +2,7 @@
 /* Encoding and decoding of RANKING and of an attempt's frames, and the transcript hash. */
 #include "negotiation/handshake_frames.h"
 
-#include "negotiation/bytes.h"
+#include "api/base/bytes.h"
 #include "negotiation/transcript.h"
 #include "tests/unit/support/handshake_support.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Listeners against hostile clients: those that do not speak rdmux, are slow, or are too many. Good
  * connections succeed meanwhile. */
+#include "api/base/bytes.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
-#include "negotiation/bytes.h"
 #include "tests/unit/fair_time.h"
 #include "tests/unit/listener_scene.h"
 

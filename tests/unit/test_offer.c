@@ -2,7 +2,7 @@
 /* The OFFER's payload: it decodes to what was encoded, and untrusted bytes do no harm. */
 #include "negotiation/offer.h"
 
-#include "negotiation/bytes.h"
+#include "api/base/bytes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

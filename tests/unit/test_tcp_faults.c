@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The tcp provider without the core: refusals, ends, sleeping, the shared socket, and a peer that
  * violates the protocol. */
+#include "api/base/bytes.h"
 #include "tcp_fallback/tcp_endpoint.h"
 #include "tcp_fallback/tcp_frame.h"
 #include "tests/unit/tcp_pair.h"
@@ -272,7 +273,7 @@ static void control_frames_travel_between_data_frames(void **state)
 
         for (uint32_t length = 0; length <= BIG; length = length * 3 + 1) {
             frame[0] = 7;
-            rdmux_tcp_store32(frame + 4, length);
+            rdmux_store_be32(frame + 4, length);
             while (ops->ep_control(pair.a->ep, frame, 8 + length) == RDMUX_AGAIN) {
                 step_ends(pair.a, pair.b);
             }
@@ -283,7 +284,7 @@ static void control_frames_travel_between_data_frames(void **state)
         RUN_UNTIL(pair.a, pair.b, pair.b->core.control_size >= 8);
         assert_int_equal(write->done, 0);
         RUN_UNTIL(pair.a, pair.b, pair.b->core.control_size == expected && write->done);
-        rdmux_tcp_store32(frame + 4, BIG);
+        rdmux_store_be32(frame + 4, BIG);
         assert_int_equal(ops->ep_control(pair.a->ep, frame, 8 + BIG), RDMUX_OK);
         RUN_UNTIL(pair.a, pair.b, pair.b->core.control_size == expected + 8 + BIG);
 
@@ -309,7 +310,7 @@ static void control_frames_without_room_are_refused_and_none_is_lost(void **stat
     import_region(pair.b, pair.a, 0);
     struct rdmux_request *write = queue(pair.a, RDMUX_OP_WRITE, bytes, SIZE, 0, 0, RDMUX_PLACED);
     post_queued(pair.a);
-    rdmux_tcp_store32(frame + 4, LENGTH);
+    rdmux_store_be32(frame + 4, LENGTH);
     uint8_t taken = 0;
 
     while (ops->ep_control(pair.a->ep, frame, FRAME) == RDMUX_OK) {
@@ -530,8 +531,8 @@ static void a_partial_frame_is_kept_apart_from_the_bytes_to_send(void **state)
     static uint8_t got[FRAME];
     struct end *end = end_create(RDMUX_ROLE_ACCEPT, NULL);
     int peer = connect_to_test(end);
-    rdmux_tcp_store32(theirs + 4, LENGTH);
-    rdmux_tcp_store32(ours + 4, LENGTH);
+    rdmux_store_be32(theirs + 4, LENGTH);
+    rdmux_store_be32(ours + 4, LENGTH);
     fill(theirs + TCP_CONTROL_HEADER_SIZE, LENGTH, 1);
     fill(ours + TCP_CONTROL_HEADER_SIZE, LENGTH, 2);
     send_piece(end, peer, theirs, PIECE);
