@@ -8,6 +8,7 @@
 #include "api/accept/pending_connection.h"
 #include "api/accept/sessions.h"
 #include "api/accept/shake.h"
+#include "api/base/bytes.h"
 #include "api/core/fabric.h"
 #include "api/loop/service.h"
 #include "negotiation/tls.h"
@@ -35,7 +36,7 @@ static bool is_first_record_whole(const struct rdmux_pending_connection *pending
     struct pollfd look = { .fd = pending->socket, .events = POLLRDHUP };
     if (recv(pending->socket, header, sizeof(header), MSG_PEEK | MSG_DONTWAIT) ==
         (ssize_t)sizeof(header)) {
-        need += header[RECORD_AT_LENGTH] << 8 | header[RECORD_AT_LENGTH + 1];
+        need += rdmux_load_be16(header + RECORD_AT_LENGTH);
     }
     bool whole = need > RECORD_MAX || ioctl(pending->socket, FIONREAD, &have) != 0 ||
                  have >= need || poll(&look, 1, 0) != 0;

@@ -18,6 +18,7 @@
  */
 #include "api/object/mr_export.h"
 
+#include "api/base/bytes.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
@@ -51,22 +52,6 @@ _Static_assert((int)TOKEN_RANDOM_SIZE == (int)RDMUX_SECRET_SIZE,
 
 static const uint8_t token_magic[4] = { 'R', 'D', 'X', 'T' };
 
-static void store_be(uint8_t *out, uint64_t value, size_t size)
-{
-    for (size_t i = 0; i < size; i++) {
-        out[i] = (uint8_t)(value >> (8 * (size - 1 - i)));
-    }
-}
-
-static uint64_t load_be(const uint8_t *in, size_t size)
-{
-    uint64_t value = 0;
-    for (size_t i = 0; i < size; i++) {
-        value = value << 8 | in[i];
-    }
-    return value;
-}
-
 /* Compares in constant time. */
 static bool same_bytes(const uint8_t *a, const uint8_t *b, size_t size)
 {
@@ -85,11 +70,11 @@ static void make_token(const struct rdmux_mr *mr, const uint8_t random[TOKEN_RAN
     uint8_t *bytes = out->bytes;
     memset(bytes, 0, sizeof(out->bytes));
     memcpy(bytes + TOKEN_AT_MAGIC, token_magic, sizeof(token_magic));
-    store_be(bytes + TOKEN_AT_VERSION, TOKEN_VERSION, 4);
-    store_be(bytes + TOKEN_AT_REGION, mr->id, 8);
-    store_be(bytes + TOKEN_AT_LENGTH, mr->length, 8);
-    store_be(bytes + TOKEN_AT_ACCESS,
-             mr->access & (RDMUX_MR_REMOTE_RIGHTS | RDMUX_ACCESS_ATOMIC_DEVICE), 4);
+    rdmux_store_be32(bytes + TOKEN_AT_VERSION, TOKEN_VERSION);
+    rdmux_store_be64(bytes + TOKEN_AT_REGION, mr->id);
+    rdmux_store_be64(bytes + TOKEN_AT_LENGTH, mr->length);
+    rdmux_store_be32(bytes + TOKEN_AT_ACCESS,
+                     mr->access & (RDMUX_MR_REMOTE_RIGHTS | RDMUX_ACCESS_ATOMIC_DEVICE));
     memcpy(bytes + TOKEN_AT_PROCESS, mr->fabric->process, TOKEN_PROCESS_SIZE);
     memcpy(bytes + TOKEN_AT_RANDOM, random, TOKEN_RANDOM_SIZE);
 }
@@ -110,7 +95,7 @@ static bool make_grant(const struct rdmux_mr *mr, const char *identity, struct r
 bool rdmux_token_is_valid(const struct rdmux_token *token)
 {
     return memcmp(token->bytes + TOKEN_AT_MAGIC, token_magic, sizeof(token_magic)) == 0 &&
-           load_be(token->bytes + TOKEN_AT_VERSION, 4) == TOKEN_VERSION;
+           rdmux_load_be32(token->bytes + TOKEN_AT_VERSION) == TOKEN_VERSION;
 }
 
 /* Checks that the region may have tokens, and draws the random bytes for a new one. */
@@ -299,7 +284,7 @@ static bool is_granted(const struct rdmux_mr *mr, const struct rdmux_token *toke
 static struct rdmux_mr *find_exported(struct rdmux_fabric *fabric, const struct rdmux_token *token,
                                       const char *identity)
 {
-    struct rdmux_mr *mr = rdmux_mr_find(fabric, load_be(token->bytes + TOKEN_AT_REGION, 8));
+    struct rdmux_mr *mr = rdmux_mr_find(fabric, rdmux_load_be64(token->bytes + TOKEN_AT_REGION));
     bool valid = mr != NULL && !mr->is_revoking &&
                  (is_for_all(mr, token) || is_granted(mr, token, identity));
     return valid ? mr : NULL;
