@@ -11,11 +11,7 @@
 
 bool rdmux_secret_matches(const uint8_t a[RDMUX_SECRET_SIZE], const uint8_t b[RDMUX_SECRET_SIZE])
 {
-    uint8_t difference = 0;
-    for (size_t i = 0; i < RDMUX_SECRET_SIZE; i++) {
-        difference |= (uint8_t)(a[i] ^ b[i]);
-    }
-    return difference == 0;
+    return rdmux_secret_bytes_match(a, b, RDMUX_SECRET_SIZE);
 }
 
 #ifdef RDMUX_HAVE_OPENSSL

@@ -9,6 +9,8 @@
  */
 #include "shm_internal.h"
 
+#include "api/base/secrets.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -207,23 +209,14 @@ static enum rdmux_status say_hello(struct shm_ep *ep, int segment_fd)
     return rdmux_shm_socket_send(ep->peer.socket, bytes, sizeof(bytes), fds, segment_fd < 0 ? 2 : 3);
 }
 
-/* Compares in constant time. */
-static bool is_same_secret(const uint8_t a[RDMUX_SECRET_SIZE], const uint8_t b[RDMUX_SECRET_SIZE])
-{
-    uint8_t difference = 0;
-    for (size_t i = 0; i < RDMUX_SECRET_SIZE; i++) {
-        difference |= (uint8_t)(a[i] ^ b[i]);
-    }
-    return difference == 0;
-}
-
 /* Checks the peer's HELLO. Takes over the doorbell, fds[0], and maps the region table, fds[1]. */
 static enum rdmux_status accept_hello(struct shm_ep *ep, const struct shm_hello *hello,
                                       uint32_t magic, int *fds)
 {
     uint8_t secret[RDMUX_SECRET_SIZE];
     rdmux_provider_secret(&ep->base, secret);
-    if (hello->magic != magic || !is_same_secret(hello->secret, secret) ||
+    if (hello->magic != magic ||
+        !rdmux_secret_bytes_match(hello->secret, secret, RDMUX_SECRET_SIZE) ||
         hello->pid != (uint32_t)ep->peer.pid) {
         rdmux_provider_error("shm: the process at the other end is not this connection's peer");
         return RDMUX_DENIED;

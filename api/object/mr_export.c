@@ -19,6 +19,7 @@
 #include "api/object/mr_export.h"
 
 #include "api/base/bytes.h"
+#include "api/base/secrets.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
@@ -51,16 +52,6 @@ _Static_assert((int)TOKEN_RANDOM_SIZE == (int)RDMUX_SECRET_SIZE,
                "as rdmux_grant_bits() makes them");
 
 static const uint8_t token_magic[4] = { 'R', 'D', 'X', 'T' };
-
-/* Compares in constant time. */
-static bool same_bytes(const uint8_t *a, const uint8_t *b, size_t size)
-{
-    volatile uint8_t difference = 0;
-    for (size_t i = 0; i < size; i++) {
-        difference = (uint8_t)(difference | (a[i] ^ b[i]));
-    }
-    return difference == 0;
-}
 
 /* --------------------------------------------------------------------------------------- tokens */
 
@@ -266,7 +257,7 @@ enum rdmux_status rdmux_mr_raw(struct rdmux_mr *mr, struct rdmux_ep *ep, uint64_
 static bool is_for_all(const struct rdmux_mr *mr, const struct rdmux_token *token)
 {
     return mr->is_exported &&
-           same_bytes(mr->secrets->token.bytes, token->bytes, sizeof(token->bytes));
+           rdmux_secret_bytes_match(mr->secrets->token.bytes, token->bytes, sizeof(token->bytes));
 }
 
 /* Returns whether this is the token granted to this peer. */
@@ -275,7 +266,7 @@ static bool is_granted(const struct rdmux_mr *mr, const struct rdmux_token *toke
 {
     struct rdmux_token grant;
     bool same = mr->is_granted && identity[0] != '\0' && make_grant(mr, identity, &grant) &&
-                same_bytes(grant.bytes, token->bytes, sizeof(token->bytes));
+                rdmux_secret_bytes_match(grant.bytes, token->bytes, sizeof(token->bytes));
     explicit_bzero(&grant, sizeof(grant));
     return same;
 }
