@@ -171,31 +171,14 @@ enum rdmux_reason rdmux_software_reach(const uint8_t *ours, size_t ours_length,
 
 /* ------------------------------------------------------------------------- scatter/gather lists */
 
-/* Copies between the request's scatter/gather list, from byte `offset` on, and a contiguous
- * buffer. */
-static void copy_list(const struct rdmux_request *request, uint64_t offset, uint8_t *bytes,
-                      uint64_t length, int into_list)
-{
-    for (uint16_t i = 0; i < request->sge_count && length > 0; i++) {
-        const struct rdmux_provider_sge *sge = &request->sges[i];
-        uint64_t at = 0;
-        uint64_t here = rdmux_piece_step(sge->length, &offset, &length, &at);
-        if (here != 0) {
-            uint8_t *piece = (uint8_t *)sge->addr + at;
-            memcpy(into_list ? piece : bytes, into_list ? bytes : piece, (size_t)here);
-            bytes += here;
-        }
-    }
-}
-
 void rdmux_software_gather(const struct rdmux_request *request, uint64_t offset, void *out,
                            uint64_t length)
 {
-    copy_list(request, offset, out, length, 0);
+    rdmux_gather_list(request->sges, request->sge_count, offset, out, length);
 }
 
 void rdmux_software_scatter(const struct rdmux_request *request, uint64_t offset, const void *bytes,
                             uint64_t length)
 {
-    copy_list(request, offset, (uint8_t *)(uintptr_t)bytes, length, 1);
+    rdmux_scatter_list(request->sges, request->sge_count, offset, bytes, length);
 }

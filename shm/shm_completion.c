@@ -4,8 +4,10 @@
  *
  * An endpoint is awake (on cq->awake, its sleeping word 0) from its last activity to the next arm,
  * so that arm does work only for endpoints that were active since the arm before. */
+#include "shm_copy.h"
 #include "shm_internal.h"
-#include "shm_sges.h"
+
+#include "api/base/pieces.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -215,7 +217,7 @@ static enum outcome take_send(struct shm_ep *ep, const struct shm_message *messa
     if (length > request->length) {
         return too_long(ep, request, length, message);
     }
-    shm_sges_scatter(request, 0, bytes, here);
+    rdmux_scatter(request->sges, request->sge_count, 0, bytes, here);
     if (here == length) {
         deliver_message(ep, request, RDMUX_WC_RECV, length, wc_flags(message->flags), message->imm);
         return NEXT;
@@ -246,7 +248,8 @@ static enum outcome take_chunk(struct shm_ep *ep, const struct shm_message *mess
         message->chunk > incoming->length - incoming->received) {
         return break_off(ep, RDMUX_PROTOCOL, "shm: the peer sent a chunk of no message");
     }
-    shm_sges_scatter(incoming->request, incoming->received, message->data, message->chunk);
+    rdmux_scatter(incoming->request->sges, incoming->request->sge_count, incoming->received,
+                  message->data, message->chunk);
     incoming->received += message->chunk;
     if (incoming->received == incoming->length) {
         deliver_incoming(ep);

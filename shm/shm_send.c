@@ -8,9 +8,10 @@
  *           else all by the target's CPU, through the ring
  *
  * A request that the peer executes is done when the peer's consumed count is past its slot. */
+#include "shm_copy.h"
 #include "shm_internal.h"
-#include "shm_sges.h"
 
+#include "api/base/pieces.h"
 #include "api/base/range.h"
 
 #include <errno.h>
@@ -34,8 +35,8 @@ static void finish_entry(struct shm_ep *ep, struct shm_entry *entry)
     entry->request = NULL;
     ep->pending--;
     if (entry->chunk > 0) {
-        shm_sges_scatter(request, request->provider[0], shm_producer_result(&ep->out, entry->chunk),
-                         entry->chunk);
+        rdmux_scatter(request->sges, request->sge_count, request->provider[0],
+                      shm_producer_result(&ep->out, entry->chunk), entry->chunk);
         request->provider[0] += entry->chunk;
         if (request->provider[0] < request->length) {
             return;
@@ -237,9 +238,9 @@ static enum rdmux_status copy_pieces(struct shm_ep *ep, const struct shm_job *jo
     }
     uint8_t *at = job->mapped + job->offset;
     if (job->kind == SHM_JOB_GET) {
-        shm_sges_scatter(job->request, job->offset, at, length);
+        rdmux_scatter(job->request->sges, job->request->sge_count, job->offset, at, length);
     } else {
-        shm_sges_gather(job->request, job->offset, at, length);
+        rdmux_gather(job->request->sges, job->request->sge_count, job->offset, at, length);
     }
     return RDMUX_OK;
 }
@@ -301,7 +302,7 @@ static bool run_stream(struct shm_ep *ep, struct shm_job *job)
             put_imm(slot, request);
             ep->messages++;
         }
-        shm_sges_gather(request, job->offset, data, chunk);
+        rdmux_gather(request->sges, request->sge_count, job->offset, data, chunk);
         job->offset += chunk;
         if (chunk == rest) {
             publish_last(ep, request);
@@ -361,7 +362,7 @@ static bool run_ring_write(struct shm_ep *ep, struct shm_job *job)
         }
         uint8_t *data;
         (void)reserve_access(ep, SHM_WRITE, request, job->offset, chunk, &data);
-        shm_sges_gather(request, job->offset, data, chunk);
+        rdmux_gather(request->sges, request->sge_count, job->offset, data, chunk);
         job->offset += chunk;
         ep->ring_writes_until = ep->out.head + 1;
         if (chunk == rest && request->op == RDMUX_OP_WRITE) {
@@ -467,7 +468,7 @@ static bool send_inline(struct shm_ep *ep, struct rdmux_request *request)
     struct shm_slot *slot = reserve_slot(ep, SHM_SEND, 0, &data);
     slot->inline_length = (uint16_t)request->length;
     put_imm(slot, request);
-    shm_sges_gather(request, 0, slot->body, request->length);
+    rdmux_gather(request->sges, request->sge_count, 0, slot->body, request->length);
     ep->messages++;
     publish_last(ep, request);
     return true;
@@ -511,7 +512,7 @@ static bool send_chunk(struct shm_ep *ep, struct rdmux_request *request)
     const struct shm_message_body body = { .length = chunk };
     memcpy(slot->body, &body, sizeof(body));
     put_imm(slot, request);
-    shm_sges_gather(request, 0, data, chunk);
+    rdmux_gather(request->sges, request->sge_count, 0, data, chunk);
     ep->messages++;
     publish_last(ep, request);
     return true;
@@ -718,9 +719,9 @@ SHM_HOT bool copy_mapped(struct shm_ep *ep, struct rdmux_request *request)
         return refuse_request(ep, request);
     }
     if (request->op == RDMUX_OP_READ) {
-        shm_sges_scatter(request, 0, at, request->length);
+        rdmux_scatter(request->sges, request->sge_count, 0, at, request->length);
     } else {
-        shm_sges_gather(request, 0, at, request->length);
+        rdmux_gather(request->sges, request->sge_count, 0, at, request->length);
     }
     shm_access_end(ep);
     rdmux_provider_done(&ep->base, request, RDMUX_OK);

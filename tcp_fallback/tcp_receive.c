@@ -428,13 +428,7 @@ static bool carry_result(struct tcp_ep *ep, const struct tcp_frame *frame)
         peer_lies(ep, "tcp: the peer answered an atomic that was not asked");
         return false;
     }
-    struct iovec iov[PIECES_MAX];
-    const uint8_t *bytes = (const uint8_t *)&frame->operand;
-    int count = (int)rdmux_pieces(atomic, 0, sizeof(frame->operand), iov);
-    for (int i = 0; i < count; i++) {
-        memcpy(iov[i].iov_base, bytes, iov[i].iov_len);
-        bytes += iov[i].iov_len;
-    }
+    rdmux_scatter(atomic->sges, atomic->sge_count, 0, &frame->operand, sizeof(frame->operand));
     (void)rdmux_tcp_queue_pop(&ep->unanswered);
     rdmux_provider_done(&ep->base, atomic, RDMUX_OK);
     rdmux_tcp_came(ep, TCP_WAIT_ANSWER);

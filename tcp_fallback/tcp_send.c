@@ -693,13 +693,9 @@ static enum rdmux_status start_carrying(struct tcp_ep *ep, struct rdmux_request 
         return RDMUX_OK;
     }
     batch_put_frame(ep, frame);
-    for (uint32_t i = 0; i < request->sge_count; i++) {
-        size_t bytes = (size_t)request->sges[i].length;
-        if (bytes > 0) {
-            memcpy(ep->out.batch + ep->out.tail, request->sges[i].addr, bytes);
-            ep->out.tail += (uint32_t)bytes;
-        }
-    }
+    rdmux_gather(request->sges, request->sge_count, 0, ep->out.batch + ep->out.tail,
+                 request->length);
+    ep->out.tail += (uint32_t)request->length;
     request_sent(ep, request);
     return RDMUX_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Parts of scatter/gather lists. [data path] */
+/* Parts of scatter/gather lists, and copies between lists and contiguous bytes. [data path] */
 #ifndef RDMUX_API_BASE_PIECES_H
 #define RDMUX_API_BASE_PIECES_H
 
@@ -7,6 +7,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/uio.h>
 
 /*
@@ -45,6 +46,40 @@ static inline size_t rdmux_pieces(const struct rdmux_request *request, uint64_t 
         }
     }
     return count;
+}
+
+/* Copies `length` bytes of a list, from its byte `offset` on, to `to`; and from `from` into the
+ * list. What would lie beyond the list's end is left out. */
+void rdmux_gather_list(const struct rdmux_provider_sge *sges, size_t count, uint64_t offset,
+                       void *to, uint64_t length);
+void rdmux_scatter_list(const struct rdmux_provider_sge *sges, size_t count, uint64_t offset,
+                        const void *from, uint64_t length);
+
+/* The same for a list that holds all these bytes. Most lists have one entry. */
+static inline void rdmux_gather(const struct rdmux_provider_sge *sges, size_t count,
+                                uint64_t offset, void *to, uint64_t length)
+{
+    if (length == 0) {
+        return;
+    }
+    if (count == 1) {
+        memcpy(to, (const uint8_t *)sges[0].addr + offset, (size_t)length);
+        return;
+    }
+    rdmux_gather_list(sges, count, offset, to, length);
+}
+
+static inline void rdmux_scatter(const struct rdmux_provider_sge *sges, size_t count,
+                                 uint64_t offset, const void *from, uint64_t length)
+{
+    if (length == 0) {
+        return;
+    }
+    if (count == 1) {
+        memcpy((uint8_t *)sges[0].addr + offset, from, (size_t)length);
+        return;
+    }
+    rdmux_scatter_list(sges, count, offset, from, length);
 }
 
 #endif

@@ -11,6 +11,7 @@
  * most COPY_STEP bytes later the buffers are the application's again.
  */
 #include "api/data/bounce.h"
+#include "api/base/pieces.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
@@ -552,11 +553,7 @@ static bool bounce_short(struct side *side, struct key_note *note, struct rdmux_
         return false;
     }
     if (request->op != RDMUX_OP_RECV && !rdmux_op_reads(request->op)) {
-        uint8_t *to = bytes;
-        for (uint16_t i = 0; i < request->sge_count; i++) {
-            memcpy(to, request->sges[i].addr, request->sges[i].length);
-            to += request->sges[i].length;
-        }
+        rdmux_gather(request->sges, request->sge_count, 0, bytes, request->length);
     }
     note->sge_count = request->sge_count;
     note->bounced = (struct rdmux_provider_sge){ .addr = bytes,
@@ -566,17 +563,6 @@ static bool bounce_short(struct side *side, struct key_note *note, struct rdmux_
     request->sge_count = 1;
     request->keys = RDMUX_BOUNCE_BOUNCED;
     return true;
-}
-
-static void scatter_bytes(const struct rdmux_provider_sge *sges, const uint8_t *from,
-                          uint64_t length)
-{
-    for (; length > 0; sges++) {
-        uint64_t here = length < sges->length ? length : sges->length;
-        memcpy(sges->addr, from, here);
-        from += here;
-        length -= here;
-    }
 }
 
 /* ------------------------------------------------------------------------------------ data path */
@@ -644,7 +630,8 @@ static void bring_bytes(struct side *side, const struct rdmux_request *request)
     size_t index = (size_t)(request - ring->records);
     if (request->done && request->status == RDMUX_OK &&
         (request->opcode == RDMUX_WC_RECV || rdmux_op_reads(request->op))) {
-        scatter_bytes(&ring->sges[index * ring->max_sge], request->sges[0].addr, request->length);
+        rdmux_scatter(&ring->sges[index * ring->max_sge], side->notes[index].sge_count, 0,
+                      request->sges[0].addr, request->length);
     }
 }
 

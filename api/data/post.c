@@ -11,6 +11,7 @@
  */
 #include "api/data/post.h"
 
+#include "api/base/pieces.h"
 #include "api/base/range.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
@@ -565,13 +566,9 @@ static void copy_inline(struct rdmux_ring *ring, uint64_t at)
         request->keys != RDMUX_BOUNCE_OWN || request->sges[0].addr == copy) {
         return;
     }
-    size_t used = 0;
-    for (uint16_t i = 0; i < request->sge_count; i++) {
-        memcpy(copy + used, request->sges[i].addr, request->sges[i].length);
-        used += request->sges[i].length;
-    }
+    rdmux_gather(request->sges, request->sge_count, 0, copy, request->length);
     request->sges[0].addr = copy;
-    request->sges[0].length = used;
+    request->sges[0].length = request->length;
     request->sges[0].mr = NULL;
     request->sge_count = 1;
 }

@@ -6,13 +6,13 @@
  */
 #include "api/data/srq_device.h"
 
+#include "api/base/pieces.h"
 #include "api/core/fabric.h"
 #include "api/core/mr.h"
 #include "api/core/srq.h"
 #include "api/data/bounce.h"
 #include "api/data/srq.h"
 
-#include <string.h>
 
 enum {
     BYTES_MAX = 4 * 1024 * 1024, /* bytes of all records */
@@ -219,16 +219,9 @@ void rdmux_srq_returned(struct rdmux_srq *srq, struct rdmux_request *request)
         return;
     }
     size_t index = index_of(srq, request);
-    const uint8_t *from = request->sges[0].addr;
-    uint64_t length = request->status == RDMUX_OK && request->opcode == RDMUX_WC_RECV
-                          ? request->length
-                          : 0;
-    for (const struct rdmux_provider_sge *sge = &srq->ring.sges[index * srq->ring.max_sge];
-         length > 0; sge++) {
-        uint64_t here = length < sge->length ? length : sge->length;
-        memcpy(sge->addr, from, here);
-        from += here;
-        length -= here;
+    if (request->status == RDMUX_OK && request->opcode == RDMUX_WC_RECV) {
+        rdmux_scatter(&srq->ring.sges[index * srq->ring.max_sge], srq->counts[index], 0,
+                      request->sges[0].addr, request->length);
     }
     forget_keys(srq, request);
 }
