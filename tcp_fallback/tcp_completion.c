@@ -10,7 +10,6 @@
 #include "api/base/list.h"
 #include "providers/credits.h"
 #include "tcp_fallback/tcp_endpoint.h"
-#include "tcp_fallback/tcp_failure.h"
 #include "tcp_fallback/tcp_frame.h"
 #include "tcp_fallback/tcp_hot.h"
 #include "tcp_fallback/tcp_lane.h"
@@ -18,6 +17,7 @@
 #include "tcp_fallback/tcp_receive.h"
 #include "tcp_fallback/tcp_send.h"
 #include "tcp_fallback/tcp_socket.h"
+#include "tcp_fallback/tcp_state.h"
 #include "tcp_fallback/tcp_stream.h"
 
 #include <errno.h>
@@ -105,8 +105,7 @@ static size_t poll_hot(struct tcp_cq *cq, size_t budget)
 static void lane_hung_up(struct tcp_lane *lane)
 {
     rdmux_tcp_unwatch(lane);
-    lane->ep->out.is_dead = true;
-    rdmux_tcp_attend(lane->ep);
+    rdmux_tcp_out_die(lane->ep);
 }
 
 static size_t serve_event(struct tcp_lane *lane, uint32_t events, size_t budget)
@@ -189,10 +188,7 @@ static size_t attend_one(struct tcp_ep *ep)
 {
     size_t did = 0;
     if (ep->state == TCP_FAILED) { /* control frames may still go out */
-        if (ep->lane0.is_blocked) {
-            ep->lane0.is_blocked = false;
-            rdmux_tcp_cq_of(ep)->blocked--;
-        }
+        rdmux_tcp_set_blocked(&ep->lane0, false);
         rdmux_tcp_pump(ep);
         if (ep->is_shared && (ep->out.batch != NULL || ep->out.control != NULL) &&
             !ep->out.is_dead) {

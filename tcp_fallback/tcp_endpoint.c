@@ -9,7 +9,6 @@
 #include "providers/ports.h"
 #include "tcp_fallback/tcp_completion.h"
 #include "tcp_fallback/tcp_credit.h"
-#include "tcp_fallback/tcp_failure.h"
 #include "tcp_fallback/tcp_frame.h"
 #include "tcp_fallback/tcp_hot.h"
 #include "tcp_fallback/tcp_lane.h"
@@ -17,6 +16,7 @@
 #include "tcp_fallback/tcp_receive.h"
 #include "tcp_fallback/tcp_send.h"
 #include "tcp_fallback/tcp_socket.h"
+#include "tcp_fallback/tcp_state.h"
 #include "tcp_fallback/tcp_stream.h"
 
 #include <arpa/inet.h>
@@ -179,6 +179,12 @@ static enum rdmux_status dial_socket(struct tcp_lane *lane)
     return rdmux_tcp_watch(lane, EPOLLOUT);
 }
 
+static void lane_advance(struct tcp_lane *lane, enum tcp_lane_state next)
+{
+    assert((int)next == lane->state + 1);
+    lane->state = (uint8_t)next;
+}
+
 /* Sends the join on a dialled socket once it is connected. IN_PROGRESS: it is not connected yet. */
 static enum rdmux_status introduce_socket(struct tcp_lane *lane)
 {
@@ -203,7 +209,7 @@ static enum rdmux_status introduce_socket(struct tcp_lane *lane)
     if (sent != (ssize_t)sizeof(join)) { /* a new socket has room for more bytes */
         return dial_error(ep, lane->index, "send", sent < 0 ? errno : EIO);
     }
-    lane->has_joined = true;
+    lane_advance(lane, TCP_LANE_JOINED);
     return rdmux_tcp_stream_begin(lane);
 }
 
@@ -211,7 +217,7 @@ static enum rdmux_status introduce_socket(struct tcp_lane *lane)
  * to continue. */
 static enum rdmux_status lane_step(struct tcp_lane *lane)
 {
-    bool dialled = !lane->has_joined;
+    bool dialled = lane->state == TCP_LANE_NEW;
     enum rdmux_status status = dialled ? introduce_socket(lane) : RDMUX_OK;
     if (status == RDMUX_OK) {
         status = rdmux_tcp_stream_step(lane);
@@ -219,7 +225,7 @@ static enum rdmux_status lane_step(struct tcp_lane *lane)
     if (status != RDMUX_OK) {
         return status;
     }
-    lane->is_ready = true;
+    lane_advance(lane, TCP_LANE_READY);
     lane->ep->lanes_ready++;
     return dialled || lane->is_watched ? rdmux_tcp_watch(lane, EPOLLRDHUP) : RDMUX_OK;
 }
@@ -234,7 +240,7 @@ static enum rdmux_status sockets_connected(struct tcp_ep *ep)
             return status;
         }
     }
-    ep->state = TCP_CONNECTED;
+    rdmux_tcp_write_state(ep, TCP_CONNECTED);
     if (ep->srq == NULL) {
         ep->given.posted = rdmux_provider_receives(&ep->base);
     }
@@ -276,11 +282,11 @@ enum rdmux_status rdmux_tcp_ep_connect(struct rdmux_provider_ep *base, const uin
         if (status != RDMUX_OK) {
             return status;
         }
-        ep->state = TCP_CONNECTING;
+        rdmux_tcp_write_state(ep, TCP_CONNECTING);
         if (ep->is_shared) {
             ep->lane0.fd = ep->attr->shared_socket;
             rdmux_tcp_socket_setup(ep, ep->lane0.fd);
-            ep->lane0.has_joined = true;
+            lane_advance(&ep->lane0, TCP_LANE_JOINED);
             status = rdmux_tcp_stream_begin(&ep->lane0);
             if (status != RDMUX_OK) {
                 return status;
@@ -300,7 +306,7 @@ enum rdmux_status rdmux_tcp_ep_connect(struct rdmux_provider_ep *base, const uin
     }
     for (uint32_t i = 0; i < ep->lane_count; i++) {
         struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
-        bool waits = lane->is_ready || lane->fd < 0;
+        bool waits = lane->state == TCP_LANE_READY || lane->fd < 0;
         enum rdmux_status status = waits ? RDMUX_OK : lane_step(lane);
         if (status != RDMUX_OK && status != RDMUX_IN_PROGRESS) {
             return status;
@@ -326,7 +332,7 @@ enum rdmux_status rdmux_tcp_ep_join(struct rdmux_provider_ep *base, int socket, 
         return status;
     }
     rdmux_tcp_socket_setup(ep, socket);
-    lane->has_joined = true; /* ep_connect continues */
+    lane_advance(lane, TCP_LANE_JOINED); /* ep_connect continues */
     rdmux_tcp_cq_of(ep)->has_joined = true;
     return RDMUX_OK;
 }
@@ -353,7 +359,7 @@ static void discard_bytes(struct tcp_ep *ep)
 static void stop_endpoint(struct tcp_ep *ep)
 {
     rdmux_tcp_detach(ep);
-    ep->state = TCP_QUIET;
+    rdmux_tcp_write_state(ep, TCP_QUIET);
     rdmux_tcp_in_finish(ep);
     rdmux_tcp_out_finish(ep);
     ep->unplaced = (struct tcp_queue){ 0 };

@@ -24,8 +24,9 @@ enum {
 
 struct tcp_srq;
 
+/* The states of an endpoint, in their order; tcp_state.c. */
 enum tcp_state {
-    TCP_OPEN,       /* not connected yet */
+    TCP_OPEN,       /* ep_connect was not called yet */
     TCP_CONNECTING, /* ep_connect was called */
     TCP_CONNECTED,
     TCP_FAILED, /* the core was told; only control frames of a shared socket still go out */
@@ -37,7 +38,7 @@ enum { TCP_OPTIONS = 8 };
 
 struct tcp_ep {
     struct rdmux_provider_ep base;
-    enum tcp_state state;
+    enum tcp_state state; /* rdmux_tcp_write_state() alone writes it */
     enum rdmux_role role;
     uint32_t idle_polls;
     uint32_t hot_polls; /* polls since the endpoint became hot */
@@ -83,6 +84,15 @@ static inline struct tcp_cq *rdmux_tcp_cq_of(const struct tcp_ep *ep)
 static inline struct tcp_lane *rdmux_tcp_lane(struct tcp_ep *ep, uint32_t index)
 {
     return index == 0 ? &ep->lane0 : &ep->lanes[index];
+}
+
+/* The only writer of lane->is_blocked and of the cq's number of blocked sockets. */
+static inline void rdmux_tcp_set_blocked(struct tcp_lane *lane, bool is_blocked)
+{
+    if (lane->is_blocked != is_blocked) {
+        lane->is_blocked = is_blocked;
+        rdmux_tcp_cq_of(lane->ep)->blocked += is_blocked ? 1U : UINT32_MAX;
+    }
 }
 
 /* Schedules the endpoint for the next poll. */

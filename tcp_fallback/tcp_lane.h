@@ -31,6 +31,13 @@ struct tcp_stream {
     struct rdmux_stream *session; /* NULL: in clear */
 };
 
+/* How far a data socket has come, in order. */
+enum tcp_lane_state {
+    TCP_LANE_NEW,    /* no socket yet, or connect() is under way */
+    TCP_LANE_JOINED, /* connected, and its join was sent or received; a TLS session opens */
+    TCP_LANE_READY,  /* its bytes may be sent and received */
+};
+
 /* A data socket. */
 struct tcp_lane {
     struct tcp_ep *ep;
@@ -39,9 +46,8 @@ struct tcp_lane {
     uint32_t index;
     uint32_t events; /* registered with epoll */
     bool is_watched;
-    bool is_blocked; /* the last send found no room */
-    bool has_joined; /* connected, and its join was sent or received */
-    bool is_ready;   /* its bytes may be sent and received */
+    bool is_blocked; /* the last send found no room; rdmux_tcp_set_blocked() */
+    uint8_t state;   /* enum tcp_lane_state; tcp_endpoint.c alone writes it */
     /* [in_at, in_end) is the part of this socket's share still to come, of the incoming payload;
      * [out_at, out_end) the part still to be sent, of the outgoing payload. */
     uint64_t in_at;

@@ -9,12 +9,12 @@
 #include "tcp_fallback/tcp_completion.h"
 #include "tcp_fallback/tcp_credit.h"
 #include "tcp_fallback/tcp_endpoint.h"
-#include "tcp_fallback/tcp_failure.h"
 #include "tcp_fallback/tcp_frame.h"
 #include "tcp_fallback/tcp_lane.h"
 #include "tcp_fallback/tcp_pool.h"
 #include "tcp_fallback/tcp_send.h"
 #include "tcp_fallback/tcp_socket.h"
+#include "tcp_fallback/tcp_state.h"
 #include "tcp_fallback/tcp_stream.h"
 
 #include <errno.h>
@@ -228,6 +228,16 @@ static uint64_t shares_read(struct tcp_ep *ep)
     return moved;
 }
 
+/* Stops reading socket 0 until all shares have come; unpause_endpoint() ends it. */
+static void pause_endpoint(struct tcp_ep *ep)
+{
+    ep->in.is_paused = true;
+    rdmux_tcp_attend(ep);
+    if (!rdmux_node_is_listed(&ep->paused)) {
+        rdmux_list_append(&rdmux_tcp_cq_of(ep)->paused, &ep->paused);
+    }
+}
+
 /* Handles the end of socket 0's share. False: other shares are missing, and the bytes behind it
  * must not be parsed yet. */
 static bool share_end(struct tcp_ep *ep)
@@ -238,11 +248,7 @@ static bool share_end(struct tcp_ep *ep)
             return false;
         }
         if (rdmux_tcp_shares_missing(ep)) {
-            ep->in.is_paused = true;
-            rdmux_tcp_attend(ep);
-            if (!rdmux_node_is_listed(&ep->paused)) {
-                rdmux_list_append(&rdmux_tcp_cq_of(ep)->paused, &ep->paused);
-            }
+            pause_endpoint(ep);
             return false;
         }
     }

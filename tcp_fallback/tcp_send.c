@@ -257,11 +257,16 @@ static int payload_pieces(struct tcp_ep *ep, const struct tcp_lane *lane, struct
 
 /* -------------------------------------------------------------------------------------- sending */
 
+void rdmux_tcp_out_die(struct tcp_ep *ep)
+{
+    ep->out.is_dead = true;
+    rdmux_tcp_attend(ep);
+}
+
 static void lane_block(struct tcp_lane *lane)
 {
     struct tcp_ep *ep = lane->ep;
-    lane->is_blocked = true;
-    rdmux_tcp_cq_of(ep)->blocked++;
+    rdmux_tcp_set_blocked(lane, true);
     if (!(lane->events & EPOLLOUT) && (lane->is_watched || ep->in.is_paused)) {
         (void)rdmux_tcp_watch(lane, lane->events | EPOLLOUT);
     }
@@ -313,9 +318,8 @@ static bool lane_flush(struct tcp_ep *ep, struct tcp_lane *lane)
             if (error == EAGAIN || error == EWOULDBLOCK) {
                 lane_block(lane);
             } else {
-                out->is_dead = true;
                 out->error = error;
-                rdmux_tcp_attend(ep);
+                rdmux_tcp_out_die(ep);
             }
             return false;
         }
@@ -558,8 +562,7 @@ void rdmux_tcp_pump(struct tcp_ep *ep)
 void rdmux_tcp_unblock(struct tcp_lane *lane)
 {
     if (lane->is_blocked) {
-        lane->is_blocked = false;
-        rdmux_tcp_cq_of(lane->ep)->blocked--;
+        rdmux_tcp_set_blocked(lane, false);
         rdmux_tcp_pump(lane->ep);
     }
 }

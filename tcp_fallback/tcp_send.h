@@ -112,6 +112,8 @@ void rdmux_tcp_nudge(struct tcp_ep *ep);
 void rdmux_tcp_pump(struct tcp_ep *ep);
 /* Continues sending when a socket has room again. */
 void rdmux_tcp_unblock(struct tcp_lane *lane);
+/* Nothing more is sent. The next poll reads the bytes that have come, then fails the endpoint. */
+void rdmux_tcp_out_die(struct tcp_ep *ep);
 /* Lets the core post again if a refused post waited for this event (TCP_WAIT_*). */
 void rdmux_tcp_came(struct tcp_ep *ep, uint32_t what);
 /* Adds an answer to the ring, for the peer's request with this number. The ring has room. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Failures of tcp endpoints. */
-#include "tcp_fallback/tcp_failure.h"
+/* The states of an endpoint, and how it fails. */
+#include "tcp_fallback/tcp_state.h"
 
 #include "api/base/list.h"
 #include "tcp_fallback/tcp_completion.h"
@@ -9,16 +9,21 @@
 #include "tcp_fallback/tcp_lane.h"
 #include "tcp_fallback/tcp_socket.h"
 
+#include <assert.h>
+
+void rdmux_tcp_write_state(struct tcp_ep *ep, enum tcp_state next)
+{
+    /* A state leads to the one after it, and each to the last. */
+    assert(next == ep->state + 1 || (next == TCP_QUIET && ep->state != TCP_QUIET));
+    ep->state = next;
+}
+
 void rdmux_tcp_detach(struct tcp_ep *ep)
 {
-    struct tcp_cq *cq = rdmux_tcp_cq_of(ep);
     for (uint32_t i = 0; i < ep->lane_count; i++) {
         struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
         rdmux_tcp_unwatch(lane);
-        if (lane->is_blocked) {
-            lane->is_blocked = false;
-            cq->blocked--;
-        }
+        rdmux_tcp_set_blocked(lane, false);
     }
     rdmux_tcp_cool(ep);
     rdmux_node_remove(&ep->attention);
@@ -32,7 +37,7 @@ void rdmux_tcp_fail(struct tcp_ep *ep, enum rdmux_status status, const char *tex
     if (ep->state != TCP_CONNECTED) {
         return;
     }
-    ep->state = TCP_FAILED;
+    rdmux_tcp_write_state(ep, TCP_FAILED);
     rdmux_tcp_detach(ep);
     if (!ep->is_quiescing) {
         rdmux_provider_failed(&ep->base, status, text);
