@@ -68,7 +68,7 @@ static enum rdmux_status take_clear_hello(struct rdmux_tls *tls)
     if ((hello.authentication & rdmux_auth_methods(tls->auth)) == 0) {
         return send_refusal(tls, hello.authentication);
     }
-    tls->stage = STAGE_SHAKING;
+    rdmux_tls_write_stage(tls, STAGE_SHAKING);
     return RDMUX_OK;
 }
 
@@ -106,7 +106,7 @@ static enum rdmux_status send_clear_hello(struct rdmux_tls *tls, const uint8_t *
         tls->hello_size += (size_t)sent;
     }
     tls->hello_size = 0; /* room for a refusal */
-    tls->stage = STAGE_SHAKING;
+    rdmux_tls_write_stage(tls, STAGE_SHAKING);
     return RDMUX_OK;
 }
 
@@ -148,7 +148,7 @@ enum rdmux_status rdmux_tls_shake(struct rdmux_tls *tls)
         forget_key(tls);
     }
     tls->wants_room = false;
-    tls->stage = STAGE_OPEN;
+    rdmux_tls_write_stage(tls, STAGE_OPEN);
     return RDMUX_OK;
 }
 
@@ -292,7 +292,7 @@ struct rdmux_tls *rdmux_tls_create_session(const struct rdmux_auth *auth, enum r
     if (key != NULL) {
         memcpy(tls->key, key, sizeof(tls->key));
         tls->is_by_key = true;
-        tls->stage = STAGE_SHAKING;
+        rdmux_tls_write_stage(tls, STAGE_SHAKING);
         tls->is_answered = true;          /* nothing comes in clear, */
         tls->compared = RDMUX_HELLO_SIZE; /* and no HELLO inside */
     }
@@ -330,7 +330,7 @@ void rdmux_tls_greeted(struct rdmux_tls *tls, const uint8_t hello[RDMUX_HELLO_SI
 {
     memcpy(tls->hello, hello, RDMUX_HELLO_SIZE);
     tls->hello_size = RDMUX_HELLO_SIZE;
-    tls->stage = STAGE_SHAKING;
+    rdmux_tls_write_stage(tls, STAGE_SHAKING);
 }
 
 bool rdmux_tls_is_open(const struct rdmux_tls *tls)

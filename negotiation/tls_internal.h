@@ -6,6 +6,7 @@
 #include "negotiation/auth_internal.h"
 #include "negotiation/tls.h"
 
+#include <assert.h>
 #include <sys/types.h>
 
 enum {
@@ -15,9 +16,9 @@ enum {
 
 enum stage {
     STAGE_CLEAR,   /* connector: has to send its HELLO; acceptor: waits for HELLO */
-    STAGE_SHAKING, /* the peer is not authenticated yet */
-    STAGE_REFUSED, /* connector: the peer's HELLO comes in clear, and nothing else */
-    STAGE_OPEN,
+    STAGE_SHAKING, /* the peer is not authenticated yet; follows CLEAR */
+    STAGE_REFUSED, /* connector: the peer's HELLO comes in clear, and nothing else; after SHAKING */
+    STAGE_OPEN,    /* the peer is authenticated; after SHAKING */
 };
 
 struct rdmux_tls {
@@ -26,7 +27,7 @@ struct rdmux_tls {
     SSL *ssl;
     int socket;
     enum rdmux_role role;
-    enum stage stage;
+    enum stage stage;      /* rdmux_tls_write_stage() alone writes it */
     bool is_answered;      /* connector: the peer has sent something */
     bool has_ended;        /* the socket has nothing more */
     bool wants_room;       /* the last step ended for lack of room */
@@ -57,6 +58,12 @@ struct rdmux_tls {
     char identity[RDMUX_IDENTITY_MAX];
     char trouble[2 * RDMUX_TEXT_MAX]; /* why this side rejected the peer, "" if it did not */
 };
+
+static inline void rdmux_tls_write_stage(struct rdmux_tls *tls, enum stage next)
+{
+    assert(tls->stage == (next == STAGE_SHAKING ? STAGE_CLEAR : STAGE_SHAKING));
+    tls->stage = next;
+}
 
 /* tls_socket.c. Like recv(2) and send(2), without waiting; they note how the socket ended. */
 ssize_t rdmux_tls_take(struct rdmux_tls *tls, void *out, size_t size);

@@ -43,7 +43,7 @@ static bool is_answer_tls(struct rdmux_tls *tls, BIO *bio)
     }
     tls->is_answered = true;
     if (first < RECORD_FIRST || first > RECORD_LAST) {
-        tls->stage = STAGE_REFUSED;
+        rdmux_tls_write_stage(tls, STAGE_REFUSED);
     }
     return tls->stage != STAGE_REFUSED;
 }
