@@ -48,8 +48,7 @@ static void recall_credits(struct rdmux_credit_user *user)
     if (rdmux_credits_window(user->given) == 0) {
         return;
     }
-    if (!user->is_recalling && ep->base.state == VERBS_EP_CONNECTED) {
-        user->is_recalling = true;
+    if (ep->base.state == VERBS_EP_CONNECTED && rdmux_credit_begin_recall(user)) {
         iwarp_credit_recall(&ep->credit);
         rdmux_iwarp_talk_soon(ep);
     }

@@ -34,8 +34,8 @@ struct rdmux_credit_ops {
     bool (*has_some)(struct rdmux_credit_user *user);
     /* Tells the peer of its credits: at once, or when that is due. */
     void (*tell)(struct rdmux_credit_user *user, bool at_once);
-    /* Takes back what the peer was not told of, and asks it for its unused credits; sets
-     * is_recalling if it did. */
+    /* Takes back what the peer was not told of. If the peer may have unused credits and
+     * rdmux_credit_begin_recall() is true, asks it for them. */
     void (*recall)(struct rdmux_credit_user *user);
 };
 
@@ -47,6 +47,15 @@ struct rdmux_credit_scheduler {
     struct rdmux_list hungry; /* users that could use more credits */
     uint64_t asking_count;
 };
+
+/* For the recall operation, just before it asks the peer. False: the peer was asked and has not
+ * answered yet. */
+static inline bool rdmux_credit_begin_recall(struct rdmux_credit_user *user)
+{
+    const bool begins = !user->is_recalling;
+    user->is_recalling = true; /* until rdmux_credit_answered() */
+    return begins;
+}
 
 void rdmux_credit_scheduler_init(struct rdmux_credit_scheduler *scheduler,
                                  const struct rdmux_credit_ops *ops);

@@ -73,9 +73,8 @@ static void recall_credits(struct rdmux_credit_user *user)
     }
     uint64_t untold = rdmux_credits_withdraw(&ep->srq->scheduler.pool, &ep->given);
     rdmux_provider_unreserve(&ep->base, (uint32_t)untold);
-    if (!user->is_recalling && ep->state == TCP_CONNECTED &&
-        rdmux_credits_outstanding(&ep->given) > 0) {
-        user->is_recalling = true;
+    if (ep->state == TCP_CONNECTED && rdmux_credits_outstanding(&ep->given) > 0 &&
+        rdmux_credit_begin_recall(user)) {
         ep->out.is_recalling = true;
         rdmux_tcp_nudge(ep);
     }

@@ -52,8 +52,7 @@ static void tell(struct rdmux_credit_user *user, bool at_once)
 static void recall(struct rdmux_credit_user *user)
 {
     (void)rdmux_credits_withdraw(&world.scheduler.pool, user->given);
-    if (!user->is_recalling && rdmux_credits_outstanding(user->given) != 0) {
-        user->is_recalling = true;
+    if (rdmux_credits_outstanding(user->given) != 0 && rdmux_credit_begin_recall(user)) {
         world.recalled[index_of(user)]++;
     }
 }
