@@ -137,13 +137,12 @@ static void end_path(struct shm_ep *ep, enum rdmux_status status, enum rdmux_sta
     if (ep->state != SHM_EP_CONNECTED) {
         return;
     }
-    ep->state = SHM_EP_BROKEN;
+    rdmux_shm_write_state(ep, SHM_EP_BROKEN);
     ep->job.request = NULL;
     (void)shm_consumer_publish(&ep->in);
     atomic_store_explicit(&ep->mine->status, (uint32_t)told, memory_order_relaxed);
     atomic_store_explicit(&ep->mine->failed_at, position, memory_order_relaxed);
-    /* Pairs with the acquire load in notice_end(). */
-    atomic_store_explicit(&ep->mine->state, SHM_FAILED, memory_order_release);
+    rdmux_shm_tell_end(ep, SHM_FAILED);
     shm_ring_bell(ep, SHM_WAKE_MESSAGE);
     rdmux_provider_failed(&ep->base, status, text);
 }
@@ -607,7 +606,7 @@ static enum rdmux_status reason_of(uint32_t status)
 /* Reports that the peer has ended or refused something, after all messages that it sent before. */
 static SHM_COLD size_t notice_end(struct shm_ep *ep)
 {
-    /* Pairs with the release stores in end_path() and rdmux_shm_ep_quiesce(). */
+    /* Pairs with the release store in rdmux_shm_tell_end(). */
     uint32_t state = atomic_load_explicit(&ep->theirs->state, memory_order_acquire);
     if (!ep->is_stalled && shm_consumer_has_message(&ep->in)) {
         return 0;
@@ -622,7 +621,7 @@ static SHM_COLD size_t notice_end(struct shm_ep *ep)
     if (ep->state != SHM_EP_CONNECTED) {
         return 1;
     }
-    ep->state = SHM_EP_BROKEN;
+    rdmux_shm_write_state(ep, SHM_EP_BROKEN);
     ep->job.request = NULL;
     if (state != SHM_FAILED) {
         rdmux_provider_failed(&ep->base, RDMUX_PEER_GONE,

@@ -48,17 +48,8 @@ static bool is_acceptor(const struct shm_ep *ep)
 static void start_waiting(struct shm_ep *ep)
 {
     if (ep->state == SHM_EP_NEW) {
-        ep->state = SHM_EP_CONNECTING;
-        shm_cq_of(ep->base.cq)->connecting++;
+        rdmux_shm_write_state(ep, SHM_EP_CONNECTING);
     }
-}
-
-static void stop_waiting(struct shm_ep *ep, enum shm_ep_state next)
-{
-    if (ep->state == SHM_EP_CONNECTING) {
-        shm_cq_of(ep->base.cq)->connecting--;
-    }
-    ep->state = next;
 }
 
 /* ------------------------------------------------------------------------------------- open */
@@ -271,7 +262,7 @@ static void become_connected(struct shm_ep *ep)
     domain->eps = ep;
     ep->setup.is_listed = true;
     (void)pthread_mutex_unlock(&domain->mutex);
-    stop_waiting(ep, SHM_EP_CONNECTED);
+    rdmux_shm_write_state(ep, SHM_EP_CONNECTED);
     ep->is_asleep = true; /* so that shm_wake_up() puts the endpoint on cq->awake */
     shm_wake_up(ep);
 }
@@ -425,14 +416,14 @@ enum rdmux_status rdmux_shm_ep_quiesce(struct rdmux_provider_ep *base,
     struct shm_ep *ep = shm_ep_of(base);
     *counts = ep->counts;
     if (ep->segment == NULL || ep->peer.their_bell < 0) { /* never connected */
-        stop_waiting(ep, SHM_EP_QUIESCED);
+        rdmux_shm_write_state(ep, SHM_EP_QUIESCED);
         return RDMUX_OK;
     }
     if (ep->state != SHM_EP_QUIESCED) {
         if (ep->state != SHM_EP_BROKEN) {
-            atomic_store_explicit(&ep->mine->state, SHM_CLOSED, memory_order_release);
+            rdmux_shm_tell_end(ep, SHM_CLOSED);
         }
-        stop_waiting(ep, SHM_EP_QUIESCED);
+        rdmux_shm_write_state(ep, SHM_EP_QUIESCED);
         ep->job.request = NULL;
         rdmux_shm_fence();
         if (atomic_load_explicit(&ep->theirs->sleeping, memory_order_relaxed) != 0) {

@@ -94,6 +94,7 @@ struct shm_cq {
     struct shm_ep *awake;  /* endpoints whose peer need not ring, linked by awake_next */
 };
 
+/* The states of an endpoint, in their order; shm_state.c. */
 enum shm_ep_state {
     SHM_EP_NEW,        /* opened */
     SHM_EP_CONNECTING, /* ep_connect is under way */
@@ -190,10 +191,10 @@ struct shm_setup {
 struct shm_ep {
     struct rdmux_provider_ep base;
     /* Data path. */
-    enum shm_ep_state state;
-    bool is_fencing;      /* no membarrier: both sides run full fences instead */
+    enum shm_ep_state state; /* rdmux_shm_write_state() alone writes it */
+    bool is_fencing;         /* no membarrier: both sides run full fences instead */
     bool is_stalled;      /* the next message waits for a receive, or its bytes are out of reach */
-    bool is_end_waiting;  /* the peer has closed; its end is reported after that message */
+    bool is_end_waiting;  /* is_stalled, and the peer has closed: reported after that message */
     bool wants_resume;    /* post returned RDMUX_AGAIN */
     bool is_bell_held;    /* slots are published, and the peer's doorbell is not rung yet */
     bool is_asleep;       /* our sleeping word was set; the endpoint is not on cq->awake */
@@ -273,6 +274,14 @@ static inline struct rdmux_fabric *shm_fabric_of(const struct shm_ep *ep)
 {
     return ep->base.cq->domain->fabric;
 }
+
+/* ------------------------------------------------------------------------------------ state */
+
+/* The only writer of ep->state. */
+void rdmux_shm_write_state(struct shm_ep *ep, enum shm_ep_state next);
+/* The only writer of this side's word for the peer: SHM_CLOSED or SHM_FAILED. Comes last, after the
+ * words that tell the cause. */
+void rdmux_shm_tell_end(struct shm_ep *ep, uint32_t end);
 
 /* ---------------------------------------------------------------------------------- segment */
 
