@@ -41,10 +41,8 @@ static void begin_attempt(struct rdmux_handshake *handshake, uint64_t now_ns)
     } else if (match == NULL) {
         set_state(handshake, C_LAST);
     } else if (is_acceptor(handshake)) {
-        match->stage = RDMUX_STAGE_OPEN;
         match->reason = RDMUX_REASON_NONE;
-        rdmux_handshake_push_bytes(handshake, RDMUX_ACTION_OPEN, NULL, 0);
-        handshake->is_path_ours = true;
+        rdmux_handshake_open_path(handshake, NULL, 0);
         set_state(handshake, A_OPEN);
     } else {
         match->reason = RDMUX_REASON_NONE;
@@ -198,11 +196,8 @@ static void take_try(struct rdmux_handshake *handshake, const struct handshake_h
                                         (unsigned)handshake->attempt);
         return;
     }
-    match->stage = RDMUX_STAGE_OPEN;
     store_peer_data(handshake, what->frame);
-    rdmux_handshake_push_bytes(handshake, RDMUX_ACTION_OPEN, handshake->peer_path.data,
-                               handshake->peer_path.data_size);
-    handshake->is_path_ours = true;
+    rdmux_handshake_open_path(handshake, handshake->peer_path.data, handshake->peer_path.data_size);
 }
 
 /* The provider's contract: the connector's first ep_connect comes before the acceptor's, which
@@ -750,8 +745,8 @@ enum rdmux_status rdmux_handshake_init(void *memory, const struct rdmux_handshak
     }
     struct rdmux_handshake *handshake = memory;
     bool accepts = config->role == RDMUX_ROLE_ACCEPT;
-    set_state(handshake, accepts ? A_HELLO : C_HELLO);
     handshake->role = config->role;
+    set_state(handshake, accepts ? A_HELLO : C_HELLO);
     handshake->deadline_ns = config->hello_timeout_ms == RDMUX_NEVER
                                  ? UINT64_MAX
                                  : rdmux_handshake_time_after(now_ns, config->hello_timeout_ms);
@@ -821,7 +816,7 @@ void rdmux_handshake_result(struct rdmux_handshake *handshake,
         what.text = "the path's description is too long";
     }
     if (status != RDMUX_OK && kind == RDMUX_ACTION_OPEN && phase_of(handshake) == OPENING) {
-        handshake->is_path_ours = false; /* an OPEN that failed left nothing to close */
+        rdmux_handshake_path_closed(handshake); /* an OPEN that failed left nothing to close */
     }
     take_event(handshake, &what);
 }

@@ -167,7 +167,7 @@ struct rdmux_handshake {
     uint32_t attempt;         /* the current or next one; from 1 once the ranking is known */
     uint32_t attempts_before; /* attempts before the ranking in force */
     enum rdmux_status attempt_status; /* FAILING: this side's failure */
-    bool is_path_ours;                /* OPEN was requested, has not failed, and was not closed */
+    bool is_path_ours;                /* handshake_queue.c alone writes it */
     uint8_t proof_nonce[16];
     uint8_t check_nonce[16]; /* the nonce of the peer's WRITTEN */
 
@@ -222,7 +222,9 @@ static inline struct rdmux_match *current_match(struct rdmux_handshake *handshak
 
 /* -------------------------------------------------------------------- handshake_queue.c */
 
-/* The only writer of the state. A final state stays, unless a move leaves it. */
+/* The only writer of the state, for a state of this side's role. The table of handshake.c has the
+ * regular course. No state leads back to the greeting. A final state stays, unless a move leaves
+ * it. */
 void rdmux_handshake_write_state(struct rdmux_handshake *handshake, enum handshake_state state,
                                  bool begins_move);
 static inline void set_state(struct rdmux_handshake *handshake, enum handshake_state state)
@@ -260,7 +262,13 @@ void rdmux_handshake_start_clock(struct rdmux_handshake *handshake, uint64_t now
 /* Records a new verdict on a pair; NULL: there is no pair. */
 void rdmux_match_record(struct rdmux_match *match, enum rdmux_stage stage, uint32_t reason,
                         const char *text);
+/* Asks the driver to open the path of the current pair, which is this side's until it is closed.
+ * data: the peer's connection data, if it has come. */
+void rdmux_handshake_open_path(struct rdmux_handshake *handshake, const uint8_t *data, size_t size);
+/* Asks the driver to close the path, if this side has one. */
 void rdmux_handshake_close_path(struct rdmux_handshake *handshake);
+/* Notes that this side has no path: its OPEN failed, or the driver has closed it. */
+void rdmux_handshake_path_closed(struct rdmux_handshake *handshake);
 /* Fails the whole connection. */
 void rdmux_handshake_connection_over(struct rdmux_handshake *handshake, enum rdmux_status status,
                                      bool give_back, const char *format, ...) RDMUX_PRINTF(4, 5);

@@ -22,7 +22,7 @@ void rdmux_handshake_begin_move(struct rdmux_handshake *handshake, uint32_t firs
     if (phase_of(handshake) == ENDED) {
         rdmux_match_record(current_match(handshake), RDMUX_STAGE_COMMIT, reason, why);
     }
-    handshake->is_path_ours = false; /* the driver has closed it */
+    rdmux_handshake_path_closed(handshake); /* by the driver */
     handshake->move.is_on = true;
     rdmux_handshake_queue_clear(handshake);
     handshake->attempt = first_attempt - 1;
@@ -64,7 +64,6 @@ void rdmux_handshake_try(struct rdmux_handshake *handshake, size_t rank, uint64_
     }
     handshake->move.rank = rank;
     struct rdmux_match *match = current_match(handshake);
-    match->stage = RDMUX_STAGE_OPEN;
     match->reason = RDMUX_REASON_NONE;
     rdmux_handshake_start_clock(handshake, now_ns);
     const uint64_t limit_ns = rdmux_handshake_time_after(now_ns, limit_ms);
@@ -73,8 +72,7 @@ void rdmux_handshake_try(struct rdmux_handshake *handshake, size_t rank, uint64_
         handshake->deadline_ns = limit_ns;
         handshake->move.limit_ms = limit_ms;
     }
-    rdmux_handshake_push_bytes(handshake, RDMUX_ACTION_OPEN, NULL, 0);
-    handshake->is_path_ours = true;
+    rdmux_handshake_open_path(handshake, NULL, 0);
     set_state(handshake, A_OPEN);
 }
 

@@ -3,6 +3,7 @@
  * queue, timeouts, final states. */
 #include "negotiation/handshake_internal.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -57,6 +58,10 @@ const struct handshake_facts rdmux_handshake_facts[STATE_COUNT] = {
 void rdmux_handshake_write_state(struct rdmux_handshake *handshake, enum handshake_state state,
                                  bool begins_move)
 {
+    const enum handshake_phase phase = rdmux_handshake_facts[state].phase;
+    assert(phase == ENDED || (state < C_HELLO) == is_acceptor(handshake));
+    assert(phase != GREETING || phase_of(handshake) == GREETING);
+    (void)phase;
     if (begins_move || phase_of(handshake) != ENDED) {
         handshake->state = state;
     }
@@ -224,11 +229,23 @@ void rdmux_match_record(struct rdmux_match *match, enum rdmux_stage stage, uint3
     match->hint[0] = '\0';
 }
 
+void rdmux_handshake_open_path(struct rdmux_handshake *handshake, const uint8_t *data, size_t size)
+{
+    current_match(handshake)->stage = RDMUX_STAGE_OPEN;
+    rdmux_handshake_push_bytes(handshake, RDMUX_ACTION_OPEN, data, size);
+    handshake->is_path_ours = true;
+}
+
+void rdmux_handshake_path_closed(struct rdmux_handshake *handshake)
+{
+    handshake->is_path_ours = false;
+}
+
 void rdmux_handshake_close_path(struct rdmux_handshake *handshake)
 {
     if (handshake->is_path_ours) {
         (void)rdmux_handshake_push(handshake, RDMUX_ACTION_CLOSE_PATH);
-        handshake->is_path_ours = false;
+        rdmux_handshake_path_closed(handshake);
     }
 }
 
