@@ -258,9 +258,7 @@ static void become_connected(struct shm_ep *ep)
     watch_peer(ep);
     ep->has_srq = rdmux_provider_has_srq(&ep->base) != 0;
     (void)pthread_mutex_lock(&domain->mutex);
-    ep->domain_next = domain->eps;
-    domain->eps = ep;
-    ep->setup.is_listed = true;
+    rdmux_list_append(&domain->eps, &ep->domain_link);
     (void)pthread_mutex_unlock(&domain->mutex);
     rdmux_shm_write_state(ep, SHM_EP_CONNECTED);
     ep->is_asleep = true; /* so that shm_wake_up() puts the endpoint on cq->awake */
@@ -440,16 +438,12 @@ enum rdmux_status rdmux_shm_ep_quiesce(struct rdmux_provider_ep *base,
     return RDMUX_OK;
 }
 
+/* Does nothing if the endpoint was never connected. */
 static void leave_domain(struct shm_ep *ep)
 {
     struct shm_domain *domain = domain_of(ep);
     (void)pthread_mutex_lock(&domain->mutex);
-    for (struct shm_ep **link = &domain->eps; *link != NULL; link = &(*link)->domain_next) {
-        if (*link == ep) {
-            *link = ep->domain_next;
-            break;
-        }
-    }
+    rdmux_node_remove(&ep->domain_link);
     (void)pthread_mutex_unlock(&domain->mutex);
 }
 
@@ -461,9 +455,7 @@ void rdmux_shm_ep_close(struct rdmux_provider_ep *base)
     if (ep->state != SHM_EP_QUIESCED) {
         (void)rdmux_shm_ep_quiesce(base, &counts);
     }
-    if (ep->setup.is_listed) {
-        leave_domain(ep);
-    }
+    leave_domain(ep);
     stop_listening(ep);
     const int watched[] = { ep->peer.our_bell, ep->peer.socket, ep->peer.pidfd };
     for (size_t i = 0; i < sizeof(watched) / sizeof(watched[0]); i++) {

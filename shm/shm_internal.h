@@ -8,6 +8,8 @@
 #include "shm_ring.h"
 #include "shm_socket.h"
 
+#include "api/base/list.h"
+
 #include <rdmux/provider.h>
 
 #include <pthread.h>
@@ -53,7 +55,7 @@ struct shm_domain {
     /* Guards the fields below, but not the words of regions, nor longest. The data path does not
      * take it. */
     pthread_mutex_t mutex;
-    struct shm_ep *eps;         /* connected endpoints, linked by domain_next */
+    struct rdmux_list eps;      /* connected endpoints, linked by domain_link */
     struct shm_region *regions; /* the region table: SHM_REGION_COUNT entries, shared with peers */
     int regions_fd;
     uint32_t next_index; /* where the next search for a free region begins */
@@ -91,7 +93,9 @@ struct shm_cq {
     uint32_t polls;
     int epoll;
     enum shm_arming armed; /* since the last poll */
-    struct shm_ep *awake;  /* endpoints whose peer need not ring, linked by awake_next */
+    /* Endpoints whose peer need not ring, linked by awake_next. One link is enough: the data path
+     * puts endpoints in front, and arm takes them out while it walks the whole list. */
+    struct shm_ep *awake;
 };
 
 /* The states of an endpoint, in their order; shm_state.c. */
@@ -185,7 +189,6 @@ struct shm_setup {
     struct shm_place meeting;      /* of the listener */
     int listener;                  /* of the acceptor, until the peer is accepted */
     bool is_hello_sent;            /* connector: HELLO was sent */
-    bool is_listed;                /* on domain->eps */
 };
 
 struct shm_ep {
@@ -223,7 +226,7 @@ struct shm_ep {
     struct shm_entry entries[SHM_SLOT_COUNT];
 
     /* Rarely used fields. */
-    struct shm_ep *domain_next;
+    struct rdmux_list domain_link;
     const struct rdmux_provider_ep_attr *attr;
     struct shm_segment *segment;
     struct shm_peer_regions regions;

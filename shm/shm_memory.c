@@ -111,14 +111,16 @@ enum rdmux_status rdmux_shm_mr_register(struct rdmux_provider_mr *base,
 static void wait_out(struct shm_domain *domain)
 {
     (void)pthread_mutex_lock(&domain->mutex);
-    for (struct shm_ep *ep = domain->eps; ep != NULL; ep = ep->domain_next) {
+    for (struct rdmux_list *at = domain->eps.next; at != &domain->eps; at = at->next) {
+        struct shm_ep *ep = RDMUX_CONTAINER(at, struct shm_ep, domain_link);
         ep->busy_seen = atomic_load_explicit(&ep->theirs->busy, memory_order_acquire);
     }
     (void)pthread_mutex_unlock(&domain->mutex);
     for (uint64_t waited_ns = 0; waited_ns < WAIT_OUT_NS; waited_ns += WAIT_OUT_STEP_NS) {
         bool inside = false;
         (void)pthread_mutex_lock(&domain->mutex);
-        for (struct shm_ep *ep = domain->eps; ep != NULL; ep = ep->domain_next) {
+        for (struct rdmux_list *at = domain->eps.next; at != &domain->eps; at = at->next) {
+            const struct shm_ep *ep = RDMUX_CONTAINER(at, struct shm_ep, domain_link);
             if ((ep->busy_seen & 1) != 0 && !ep->is_gone &&
                 atomic_load_explicit(&ep->theirs->busy, memory_order_acquire) == ep->busy_seen) {
                 inside = true;

@@ -122,6 +122,7 @@ static enum rdmux_status domain_open(struct rdmux_provider_domain *base,
     if (status != RDMUX_OK) {
         return status;
     }
+    rdmux_list_init(&domain->eps);
     (void)pthread_mutex_init(&domain->mutex, NULL);
     (void)pthread_mutex_init(&domain->invalidating, NULL);
     domain->has_membarrier = rdmux_shm_membarrier_register();

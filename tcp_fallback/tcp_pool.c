@@ -10,7 +10,7 @@
 enum { CHUNK_MIN = 16 };
 
 struct tcp_pool_chunk {
-    struct tcp_pool_chunk *next;
+    struct tcp_pool_chunk *next; /* the chunk before it; chunks end only with the pool */
     uint8_t *memory;
     size_t count;
     size_t fresh; /* buffers at the chunk's end that were never used */

@@ -33,7 +33,8 @@ enum {
 struct tcp_ep;
 struct tcp_lane;
 
-/* Requests that wait for the peer's ACK or answer, linked through request->provider[]. */
+/* Requests that wait for the peer's ACK or answer, in order. Linked through a word of
+ * request->provider[], which has no room for a second link. */
 struct tcp_queue {
     struct rdmux_request *first;
     struct rdmux_request *last;

@@ -19,7 +19,8 @@ enum {
 };
 _Static_assert(PIECES <= 32, "one word says which are in use");
 
-/* The page header, in the first piece of a page. */
+/* The page header, in the first piece of a page. No rdmux_list: a fork wipes the header, and a list
+ * that ends with NULL stays one in the child. */
 struct rdmux_secret_page {
     struct rdmux_secret_page *next; /* on the list of pages with free pieces */
     struct rdmux_secret_page *before;
