@@ -33,7 +33,7 @@ struct rdmux_channel {
     int epoll_fd;
     void *data;
     uint32_t watched; /* epoll events */
-    bool greeted;     /* the peer's HELLO has been read */
+    bool is_greeted;  /* the peer's HELLO has been read */
     struct buffer in;
     unsigned reads;  /* in this turn */
     size_t returned; /* bytes of `in` returned by the last receive */
@@ -129,7 +129,7 @@ enum rdmux_status rdmux_channel_create(struct rdmux_fabric *fabric, int socket, 
     channel->socket = socket;
     channel->epoll_fd = epoll_fd;
     channel->data = data;
-    channel->greeted = greeted;
+    channel->is_greeted = greeted;
     watch_socket(channel, EPOLLIN);
     if (channel->watched == 0) {
         rdmux_release(fabric, channel);
@@ -280,13 +280,13 @@ enum rdmux_status rdmux_channel_receive(struct rdmux_channel *channel, const uin
     }
     for (;;) {
         bool bad = false;
-        size_t total = rdmux_frame_total(in->bytes, in->have, !channel->greeted, &bad);
+        size_t total = rdmux_frame_total(in->bytes, in->have, !channel->is_greeted, &bad);
         if (bad) {
             return rdmux_fail(RDMUX_PROTOCOL,
                               "control channel: the peer does not speak this protocol");
         }
         if (total != 0 && in->have == total) {
-            channel->greeted = true;
+            channel->is_greeted = true;
             channel->returned = total;
             *bytes = in->bytes;
             *size = total;

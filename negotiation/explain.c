@@ -376,19 +376,19 @@ struct growing {
     char *text;
     size_t used;
     size_t room;
-    bool failed;
+    bool has_failed;
 };
 
 static void add_bytes(struct growing *growing, const char *bytes, size_t length)
 {
-    if (growing->failed) {
+    if (growing->has_failed) {
         return;
     }
     if (growing->room - growing->used < length + 1) {
         size_t room = 2 * growing->room + length + 1;
         char *text = realloc(growing->text, room);
         if (text == NULL) {
-            growing->failed = true;
+            growing->has_failed = true;
             return;
         }
         growing->text = text;
@@ -523,7 +523,7 @@ static char *compose_json(const struct rdmux_explanation *base)
     add_string_member(&growing, "text", base->text);
     add_string_member(&growing, "peer_address", base->peer_address);
     add_text(&growing, "}");
-    if (growing.failed) {
+    if (growing.has_failed) {
         free(growing.text);
         return NULL;
     }

@@ -8,7 +8,7 @@
 struct word {
     const char *name;
     size_t length;
-    bool negated;
+    bool is_negated;
 };
 
 static bool is_blank(char c)
@@ -38,8 +38,8 @@ static struct word next_word(const char **text)
     while (end > begin && is_blank(end[-1])) {
         end--;
     }
-    struct word word = { .negated = begin < end && *begin == '!' };
-    word.name = begin + (word.negated ? 1 : 0);
+    struct word word = { .is_negated = begin < end && *begin == '!' };
+    word.name = begin + (word.is_negated ? 1 : 0);
     word.length = (size_t)(end - word.name);
     return word;
 }
@@ -52,7 +52,7 @@ static bool word_is_good(const struct word *word)
         }
     }
     return word->length > 0 && word->length < RDMUX_NAME_MAX &&
-           !(word->negated && word_is(word, "auto"));
+           !(word->is_negated && word_is(word, "auto"));
 }
 
 /* NULL, "" and blanks have no words. */
@@ -75,7 +75,7 @@ enum rdmux_status rdmux_filter_check(const char *text, const char **word)
     while (at != NULL && bad == NULL) {
         struct word next = next_word(&at);
         if (!word_is_good(&next)) {
-            bad = next.negated ? next.name - 1 : next.name;
+            bad = next.is_negated ? next.name - 1 : next.name;
         }
     }
     if (bad == NULL) {
@@ -95,10 +95,10 @@ bool rdmux_filter_allows(const char *text, const char *provider)
     while (at != NULL) {
         struct word word = next_word(&at);
         bool matches = word_is(&word, provider);
-        if (word.negated && matches) {
+        if (word.is_negated && matches) {
             return false;
         }
-        if (!word.negated) {
+        if (!word.is_negated) {
             names_any = true;
             named = named || matches || word_is(&word, "auto");
         }
@@ -111,7 +111,7 @@ bool rdmux_filter_names(const char *text, const char *provider)
     const char *at = first_word(text);
     while (at != NULL) {
         struct word word = next_word(&at);
-        if (!word.negated && word_is(&word, provider)) {
+        if (!word.is_negated && word_is(&word, provider)) {
             return true;
         }
     }

@@ -92,15 +92,15 @@ struct writer {
     uint8_t *out;
     size_t room;
     size_t used;
-    bool full;
+    bool is_full;
 };
 
 /* Writes a TLV's header. Returns where its value of length bytes goes; NULL: no room. */
 static uint8_t *put_tlv(struct writer *writer, uint16_t type, size_t length)
 {
     assert(length <= TLV_VALUE_MAX);
-    if (writer->full || writer->room - writer->used < TLV_HEADER_SIZE + length) {
-        writer->full = true;
+    if (writer->is_full || writer->room - writer->used < TLV_HEADER_SIZE + length) {
+        writer->is_full = true;
         return NULL;
     }
     uint8_t *header = writer->out + writer->used;
@@ -189,7 +189,7 @@ enum rdmux_status rdmux_offer_encode(const struct rdmux_offer *offer, uint8_t *o
     for (size_t i = 0; i < offer->path_count; i++) {
         put_path(&writer, &offer->paths[i]);
     }
-    if (writer.full) {
+    if (writer.is_full) {
         return RDMUX_LENGTH;
     }
     *size = writer.used;
