@@ -36,11 +36,11 @@ const struct rdmux_auth_key *rdmux_auth_find_key(const struct rdmux_auth_key *ke
 struct rdmux_auth;
 struct rdmux_hello;
 
-/* What authentication asks of the fabric that it is for. */
+/* The functions of the fabric that authentication calls. */
 struct rdmux_auth_host {
     /* HELLO of this fabric. */
     void (*fill_hello)(struct rdmux_fabric *fabric, struct rdmux_hello *out);
-    /* RDMUX_INVALID: no filter, or one that names a provider nobody knows. source names it in the text. */
+    /* RDMUX_INVALID: no filter, or one that names an unknown provider. source names it in the text. */
     enum rdmux_status (*check_filter)(struct rdmux_fabric *fabric, const char *source,
                                       const char *filter);
 };
@@ -56,10 +56,10 @@ void rdmux_auth_destroy(struct rdmux_auth *auth);
 uint32_t rdmux_auth_methods(const struct rdmux_auth *auth);
 /* NULL: false. */
 bool rdmux_auth_requires_encryption(const struct rdmux_auth *auth);
-/* Does a connector tell its peer from other peers of the authority by the dialled host alone? True
- * with certificates and no list of peers. NULL: false. */
+/* Returns whether a connector tells its peer from other peers of the authority by the dialled host
+ * alone: with certificates and no list of peers. NULL: false. */
 bool rdmux_auth_needs_host(const struct rdmux_auth *auth);
-/* Do this provider's paths count as encrypted? */
+/* Returns whether this provider's paths count as encrypted. */
 bool rdmux_auth_trusts(const struct rdmux_auth *auth, const char *provider);
 
 #endif

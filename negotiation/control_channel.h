@@ -20,7 +20,7 @@ void rdmux_channel_secure(struct rdmux_channel *channel, struct rdmux_tls *tls);
 struct rdmux_stream *rdmux_channel_carry_data(struct rdmux_channel *channel);
 /* The authenticated identity of the peer; "": the peer has not authenticated. */
 const char *rdmux_channel_identity(const struct rdmux_channel *channel);
-/* Are there bytes to receive that the socket no longer signals? */
+/* Returns whether there are bytes to receive that the socket no longer signals. */
 bool rdmux_channel_holds_bytes(const struct rdmux_channel *channel);
 /* Closes the socket; the kernel delivers what was sent. NULL is allowed. */
 void rdmux_channel_destroy(struct rdmux_channel *channel);
@@ -43,7 +43,7 @@ enum rdmux_status rdmux_channel_receive(struct rdmux_channel *channel, const uin
  * RDMUX_PEER_GONE, RDMUX_AUTH, RDMUX_NO_MEMORY. */
 enum rdmux_status rdmux_channel_send(struct rdmux_channel *channel, const void *bytes, size_t size);
 enum rdmux_status rdmux_channel_flush(struct rdmux_channel *channel);
-/* Are there unsent bytes? */
+/* Returns whether there are unsent bytes. */
 bool rdmux_channel_is_sending(const struct rdmux_channel *channel);
 
 /* The path shares the socket and does all reading and writing from now on. Frames go out through

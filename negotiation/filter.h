@@ -14,11 +14,11 @@ enum { RDMUX_FILTER_MAX = 256 }; /* bytes of a filter's text with its NUL */
  * provider exists: a plug-in may bring any. */
 enum rdmux_status rdmux_filter_check(const char *text, const char **word);
 
-/* Does the filter allow this provider? NULL and "" are "auto". In an unchecked text (a peer's) a
- * word that is not a name matches no provider. */
+/* Returns whether the filter allows this provider. NULL and "" are "auto". In an unchecked text (a
+ * peer's) a word that is not a name matches no provider. */
 bool rdmux_filter_allows(const char *text, const char *provider);
 
-/* Does the filter name this provider, not negated? "auto" names none. */
+/* Returns whether the filter names this provider, not negated. "auto" names none. */
 bool rdmux_filter_names(const char *text, const char *provider);
 
 #endif

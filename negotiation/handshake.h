@@ -86,7 +86,7 @@ enum rdmux_status rdmux_hello_decode(const uint8_t *in, size_t size, struct rdmu
  * another protocol (wrong magic, a length beyond RDMUX_FRAME_PAYLOAD_MAX). first: nothing was read
  * on this socket before, so a HELLO or JOIN is due; else a frame. */
 size_t rdmux_frame_total(const uint8_t *in, size_t size, bool first, bool *bad);
-/* Are these first 8 bytes those of a JOIN? */
+/* Returns whether these first 8 bytes are those of a JOIN. */
 bool rdmux_frame_is_join(const uint8_t in[8]);
 
 /* JOIN: the first bytes on a further socket. */
@@ -241,9 +241,9 @@ size_t rdmux_handshake_ranked(const struct rdmux_handshake *handshake);
 size_t rdmux_handshake_current_rank(const struct rdmux_handshake *handshake);
 /* Indices of this rank's pair into the offers' paths. */
 uint16_t rdmux_handshake_ours_of_rank(const struct rdmux_handshake *handshake, size_t rank);
-/* Has COMMIT been sent, and CONFIRM not come yet? */
+/* Returns whether COMMIT has been sent, and CONFIRM has not come yet. */
 bool rdmux_handshake_is_committed(const struct rdmux_handshake *handshake);
-/* Do both sides want failover? */
+/* Returns whether both sides want failover. */
 bool rdmux_handshake_has_failover(const struct rdmux_handshake *handshake);
 
 const struct rdmux_handshake_granted *rdmux_handshake_granted(

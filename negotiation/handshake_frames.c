@@ -142,7 +142,7 @@ size_t rdmux_attempt_frame_encode(const struct rdmux_attempt_frame *frame,
     return RDMUX_FRAME_HEADER_SIZE + length;
 }
 
-/* Does the frame have the size that its header tells? */
+/* Returns whether the frame has the size that its header tells. */
 static bool frame_is_whole(const uint8_t *frame, size_t size)
 {
     bool bad = false;
@@ -311,7 +311,8 @@ static bool index_is_good(uint16_t index, const struct rdmux_offer *offer)
     return index == RDMUX_MATCH_NO_PATH || index < offer->path_count;
 }
 
-/* Does this side's path meet its own demands? The acceptor decides, but may not override them. */
+/* Returns whether this side's path meets this side's own demands. The acceptor decides, but may not
+ * override them. */
 static bool meets_our_demands(const struct rdmux_offer_path *path, const struct rdmux_offer *ours)
 {
     uint64_t native = path->path.native;

@@ -296,7 +296,7 @@ bool rdmux_handshake_take_connectors_offer(struct rdmux_handshake *handshake,
                                            const struct handshake_happening *what);
 /* Sends a frame with the hash of both sides' HELLO and OFFER. */
 void rdmux_handshake_send_hash(struct rdmux_handshake *handshake, enum rdmux_frame_type type);
-/* Has the peer hashed the same bytes as this side? */
+/* Returns whether the peer has hashed the same bytes as this side. */
 bool rdmux_handshake_hash_matches(const struct rdmux_handshake *handshake,
                                   const struct rdmux_attempt_frame *frame);
 
@@ -312,7 +312,7 @@ void rdmux_handshake_measuring_init(struct rdmux_handshake *handshake,
                                     const struct rdmux_handshake_config *config);
 /* Acceptor, after ranking: decides which pairs to measure. */
 void rdmux_handshake_plan_measuring(struct rdmux_handshake *handshake);
-/* Is the current attempt one for measuring? */
+/* Returns whether the current attempt is one for measuring. */
 bool rdmux_handshake_is_measuring(const struct rdmux_handshake *handshake);
 /* Ranks anew and sends RANKING, if the acceptor has now measured all pairs. */
 void rdmux_handshake_end_measuring(struct rdmux_handshake *handshake);

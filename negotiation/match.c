@@ -139,7 +139,7 @@ static bool is_measured(const struct rdmux_match *match)
     return match->measured.latency_ns != 0;
 }
 
-/* Does the offer name this provider in a filter that does not name tcp? */
+/* Returns whether the offer names this provider in a filter that does not name tcp. */
 static bool insists_on(const struct rdmux_offer *offer, const char *provider)
 {
     for (size_t i = 0; i < 2; i++) {
@@ -479,7 +479,7 @@ static void judge_lone(struct matching *matching, bool ours, size_t index)
     insert_match(matching, &match);
 }
 
-/* Do both sides lack the same thing, so that one entry covers both? */
+/* Returns whether both sides lack the same thing, so that one entry covers both. */
 static bool is_common_lack(const struct rdmux_offer_path *a, const struct rdmux_offer_path *b)
 {
     return !is_usable(a) && !is_usable(b) && same_provider(a, b) &&

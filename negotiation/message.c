@@ -320,7 +320,7 @@ static bool take_payload(const uint8_t *in, size_t size, struct rdmux_message *o
     }
 }
 
-/* Does this version know the type, including those of the handshake? */
+/* Returns whether this version knows the type. Types of the handshake count, too. */
 static bool type_is_known(uint8_t type)
 {
     return (type >= RDMUX_FRAME_OFFER && type <= RDMUX_FRAME_AUTH) ||

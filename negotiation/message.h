@@ -60,7 +60,7 @@ enum {
 /* Writes the 8 bytes before a payload of length bytes, at most RDMUX_FRAME_PAYLOAD_MAX. */
 void rdmux_frame_header_encode(enum rdmux_frame_type type, uint8_t flags, size_t length,
                                uint8_t out[8]);
-/* Does this header have RDMUX_FRAME_OPTIONAL? */
+/* Returns whether this header has RDMUX_FRAME_OPTIONAL. */
 bool rdmux_frame_is_optional(const uint8_t in[8]);
 
 enum { RDMUX_PROOF_CODE_SIZE = 32 }; /* bytes of a reconnect's proof, which ends its frame */

@@ -29,7 +29,7 @@ bool rdmux_data_key(const uint8_t secret[RDMUX_SECRET_SIZE], uint32_t attempt, u
 bool rdmux_join_name(const uint8_t secret[RDMUX_SECRET_SIZE], uint8_t out[RDMUX_SECRET_SIZE]);
 /* Seals a JOIN by this secret; its other fields are filled in already. */
 bool rdmux_join_seal(struct rdmux_join *join, const uint8_t secret[RDMUX_SECRET_SIZE]);
-/* Was the JOIN sealed by this secret? */
+/* Returns whether the JOIN was sealed by this secret. */
 bool rdmux_join_is_sealed_by(const struct rdmux_join *join, const uint8_t secret[RDMUX_SECRET_SIZE]);
 /* Tokens for one peer alone, only with OpenSSL: the first 16 bytes of HMAC-SHA-256 with the
  * region's secret as key, over "rdmux grant", its NUL, and the peer's identity. False: no

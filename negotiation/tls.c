@@ -138,7 +138,7 @@ enum rdmux_status rdmux_tls_shake(struct rdmux_tls *tls)
     }
     bool psk = tls->is_by_key || tls->auth->method == RDMUX_AUTH_PSK;
     if (psk ? SSL_session_reused(tls->ssl) != 1 : SSL_get_verify_result(tls->ssl) != X509_V_OK) {
-        return rdmux_fail(RDMUX_AUTH, "authentication: the peer did not show what it must");
+        return rdmux_fail(RDMUX_AUTH, "authentication: the peer has not proved its identity");
     }
     if (psk && !tls->is_by_key && tls->role == RDMUX_ROLE_CONNECT) {
         snprintf(tls->identity, sizeof(tls->identity), "%s",
@@ -172,7 +172,7 @@ static enum rdmux_status open_session(struct rdmux_tls *tls)
     return status;
 }
 
-/* Is the HELLO inside the session the one that came in clear? */
+/* Returns whether the HELLO inside the session is the one that came in clear. */
 static bool is_same_hello(struct rdmux_tls *tls, const uint8_t *bytes, size_t size)
 {
     size_t left = RDMUX_HELLO_SIZE - tls->compared;
@@ -227,7 +227,8 @@ enum rdmux_status rdmux_tls_send(struct rdmux_tls *tls, const void *bytes, size_
     enum rdmux_status status = RDMUX_OK;
     if (tls->stage == STAGE_CLEAR && tls->role == RDMUX_ROLE_CONNECT) {
         if (size < RDMUX_HELLO_SIZE) {
-            return rdmux_fail(RDMUX_PROTOCOL, "control channel: it begins with less than a HELLO");
+            return rdmux_fail(RDMUX_PROTOCOL,
+                              "control channel: the first bytes to send are less than a HELLO");
         }
         status = send_clear_hello(tls, bytes);
     }

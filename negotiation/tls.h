@@ -17,7 +17,7 @@
 
 struct rdmux_tls;
 
-/* host: what a connector dialled, NULL if there is none. The caller keeps the socket. */
+/* host: the name or address that a connector dialled; NULL: none. The caller keeps the socket. */
 enum rdmux_status rdmux_tls_create(const struct rdmux_auth *auth, enum rdmux_role role, int socket,
                                    const char *host, struct rdmux_tls **out);
 /* Creates the session of a data socket, whose two ends know each other by the key. It carries
@@ -49,11 +49,11 @@ enum rdmux_status rdmux_tls_receive(struct rdmux_tls *tls, void *out, size_t siz
  * RDMUX_AGAIN the next call must begin with the same bytes, and may add more. */
 enum rdmux_status rdmux_tls_send(struct rdmux_tls *tls, const void *bytes, size_t size,
                                  size_t *done);
-/* Has the session authenticated the peer? */
+/* Returns whether the session has authenticated the peer. */
 bool rdmux_tls_is_open(const struct rdmux_tls *tls);
-/* Does the session wait for room in the socket, rather than for bytes? */
+/* Returns whether the session waits for room in the socket, rather than for bytes. */
 bool rdmux_tls_wants_room(const struct rdmux_tls *tls);
-/* Are there bytes to receive that are no longer in the socket? */
+/* Returns whether there are bytes to receive that are no longer in the socket. */
 bool rdmux_tls_holds_bytes(const struct rdmux_tls *tls);
 /* Sets after how many records the sending key is renewed, for tests: the default is 2^24. */
 void rdmux_tls_renew_after(struct rdmux_stream *stream, uint64_t records);

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Is the identity listed in peers, or is no peer listed? */
+/* Returns whether the identity is listed in peers, or no peer is listed. */
 static bool lets_in(const struct rdmux_auth *auth, const char *identity)
 {
     bool listed = auth->peer_count == 0;
@@ -150,7 +150,7 @@ static bool is_for_host(X509 *certificate, const char *host)
            X509_check_host(certificate, host, 0, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS, NULL) == 1;
 }
 
-/* Checks what the chain does not tell: the identity, and whether this side admits it. */
+/* Checks the identity, which the chain does not tell, and whether this side admits it. */
 static int judge_certificate(int good, X509_STORE_CTX *store)
 {
     SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());

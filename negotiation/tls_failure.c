@@ -30,7 +30,7 @@ static enum rdmux_status refused_by_peer(const struct rdmux_tls *tls, unsigned l
                           : "does the peer know our authority, and let this identity in?");
 }
 
-/* Did the peer send something other than TLS? */
+/* Returns whether the peer sent something other than TLS. */
 static bool is_no_tls(unsigned long error)
 {
     static const int reasons[] = {
@@ -76,14 +76,14 @@ static enum rdmux_status explain_data_failure(const struct rdmux_tls *tls)
     }
     if (is_alert(error)) {
         return rdmux_fail(RDMUX_PROTOCOL,
-                          "data socket: what this side has sent was changed on its way, or is not "
-                          "all there (%s)",
+                          "data socket: bytes that this side sent were changed or lost on their "
+                          "way (%s)",
                           reason);
     }
     return rdmux_fail(
         RDMUX_PROTOCOL,
-        "data socket: what came is not what the peer has sent: it was changed, left out, "
-        "repeated or made up on its way (%s)",
+        "data socket: the received bytes are not what the peer has sent: some were changed, left "
+        "out, repeated or added on their way (%s)",
         reason);
 }
 
@@ -124,7 +124,8 @@ enum rdmux_status rdmux_tls_explain(const struct rdmux_tls *tls)
                           "control channel: the peer does not speak this protocol (%s)", text);
     }
     if (tls->stage == STAGE_OPEN) {
-        return rdmux_fail(RDMUX_PROTOCOL, "control channel: not what the peer has sent: %s",
+        return rdmux_fail(RDMUX_PROTOCOL,
+                          "control channel: the received bytes are not what the peer has sent: %s",
                           text == NULL ? "broken record" : text);
     }
     return rdmux_fail(RDMUX_AUTH, "authentication: failed: %s%s", text == NULL ? "no TLS" : text,

@@ -42,9 +42,9 @@ struct rdmux_tls {
     uint32_t call_records; /* received in the current call */
     uint32_t renewals;     /* of the peer's key, since: */
     uint64_t renewals_since_ns;
-    const char *flood;                     /* what the peer repeats endlessly; NULL: nothing */
-    int error;                             /* the socket's errno, 0 if there was none */
-    size_t taken;                          /* bytes from the socket before authentication */
+    const char *flood; /* error text if the peer repeats something endlessly; NULL: it does not */
+    int error;         /* the socket's errno, 0 if there was none */
+    size_t taken;      /* bytes from the socket before authentication */
     uint8_t header[RDMUX_TLS_HEADER_SIZE]; /* of the record being received, before authentication */
     size_t header_size;
     size_t body_left;   /* bytes of that record that have not come */

@@ -21,8 +21,8 @@ enum {
     RECORD_LAST = 23,
 };
 
-/* Connector: is the peer's first byte that of a TLS record (RFC 8446, 5.1), or of a HELLO in clear?
- * Nothing is taken from the socket before that is known. */
+/* Connector: returns whether the peer's first byte is that of a TLS record (RFC 8446, 5.1), and not
+ * of a HELLO in clear. Takes nothing from the socket before that is known. */
 static bool is_answer_tls(struct rdmux_tls *tls, BIO *bio)
 {
     uint8_t first = 0;
@@ -90,7 +90,8 @@ static bool is_between_records(const struct rdmux_tls *tls)
     return tls->header_size == 0 && tls->body_left == 0;
 }
 
-/* May the session take bytes before authentication? Lowers *room to the allowed size. */
+/* Returns whether the session may take bytes before authentication, and lowers *room to the allowed
+ * size. */
 static bool may_take_handshake(struct rdmux_tls *tls, BIO *bio, size_t *room)
 {
     size_t left = UNAUTHENTICATED_MAX - tls->taken;

@@ -15,7 +15,7 @@ struct rdmux_transcript_piece {
     size_t size;
 };
 
-/* Can this build compute the hash? */
+/* Returns whether this build can compute the hash. */
 bool rdmux_transcript_available(void);
 
 /* Hashes the pieces in order: the connector's HELLO and OFFER frame, then the acceptor's.

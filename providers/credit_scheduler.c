@@ -60,7 +60,7 @@ static void recall_all(struct rdmux_credit_scheduler *scheduler)
 
 void rdmux_credit_serve(struct rdmux_credit_scheduler *scheduler)
 {
-    /* A recall may free receives at once, so those who asked are served twice. */
+    /* A recall may free receives at once, so the users that asked are served twice. */
     for (int round = 0; round < 2 && !rdmux_list_empty(&scheduler->asking); round++) {
         serve_asking(scheduler);
         if (!rdmux_list_empty(&scheduler->asking)) {

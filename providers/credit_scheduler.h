@@ -24,7 +24,7 @@ struct rdmux_credit_user {
     bool is_recalling; /* the peer was asked to give credits back and has not answered */
 };
 
-/* What differs between providers. */
+/* The operations that differ between providers. */
 struct rdmux_credit_ops {
     /* Sets receives aside for the user, up to its level, by rdmux_credits_lend() with this
      * `waiting`. Returns whether there were any. */
@@ -34,8 +34,8 @@ struct rdmux_credit_ops {
     bool (*has_some)(struct rdmux_credit_user *user);
     /* Tells the peer of its credits: at once, or when that is due. */
     void (*tell)(struct rdmux_credit_user *user, bool at_once);
-    /* Takes back what the peer was not told of. If the peer may have unused credits and
-     * rdmux_credit_begin_recall() is true, asks it for them. */
+    /* Takes back the receives that the peer was not told of. If the peer may have unused credits,
+     * and rdmux_credit_begin_recall() returns true, asks the peer for them. */
     void (*recall)(struct rdmux_credit_user *user);
 };
 
@@ -71,9 +71,9 @@ uint64_t rdmux_credit_leave(struct rdmux_credit_scheduler *scheduler,
 void rdmux_credit_serve(struct rdmux_credit_scheduler *scheduler);
 /* The peer asks for credits. Serves. */
 void rdmux_credit_asked(struct rdmux_credit_scheduler *scheduler, struct rdmux_credit_user *user);
-/* The peer answers a recall; what it gave back is counted. Serves. */
+/* The peer answers a recall; the credits that it gave back are counted. Serves. */
 void rdmux_credit_answered(struct rdmux_credit_scheduler *scheduler, struct rdmux_credit_user *user);
-/* A message used a credit of the user, which is counted: sets the next receives aside, if nobody
+/* A message used a credit of the user, which is counted: sets the next receives aside, if no user
  * waits. [data path] */
 void rdmux_credit_top_up(struct rdmux_credit_scheduler *scheduler, struct rdmux_credit_user *user);
 /* Notes a user below its level as one that could use more credits. [data path] */

@@ -116,7 +116,7 @@ enum rdmux_status rdmux_shm_socket_check_peer(int socket, pid_t pid)
     struct ucred peer;
     socklen_t length = sizeof(peer);
     if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
-        rdmux_provider_error("shm: cannot tell who the peer is: errno %d", errno);
+        rdmux_provider_error("shm: cannot get the process and user of the peer: errno %d", errno);
         return RDMUX_IO;
     }
     if (peer.uid != geteuid() || peer.pid != pid) {
@@ -186,8 +186,8 @@ enum rdmux_status rdmux_shm_socket_send(int socket, const uint8_t *bytes, size_t
     return errno == EPIPE || errno == ECONNRESET ? RDMUX_PEER_GONE : RDMUX_IO;
 }
 
-/* Takes the descriptors out of a received message and closes those beyond max. Returns the number
- * of all of them. */
+/* Takes the descriptors out of a received message and closes those beyond max. Returns how many the
+ * message had. */
 static size_t take_descriptors(struct msghdr *message, int *fds, size_t max)
 {
     size_t count = 0;

@@ -263,9 +263,10 @@ static enum rdmux_status peer_learn(struct tcp_ep *ep, const uint8_t *peer, size
         return RDMUX_PROTOCOL;
     }
     if (description.encrypted != (uint32_t)rdmux_paths_are_encrypted(fabric_of(ep))) {
-        rdmux_provider_error("tcp: the peer %s what it sends, this side does not; use the same "
-                             "version on both sides",
-                             description.encrypted ? "encrypts" : "does not encrypt");
+        rdmux_provider_error("tcp: %s encrypts data sockets, %s does not; use the same version on "
+                             "both sides",
+                             description.encrypted ? "the peer" : "this side",
+                             description.encrypted ? "this side" : "the peer");
         return RDMUX_VERSION;
     }
     ep->peer_answers = description.answers < TCP_ANSWERS ? description.answers : TCP_ANSWERS;

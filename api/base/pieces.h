@@ -49,7 +49,7 @@ static inline size_t rdmux_pieces(const struct rdmux_request *request, uint64_t 
 }
 
 /* Copies `length` bytes of a list, from its byte `offset` on, to `to`; and from `from` into the
- * list. What would lie beyond the list's end is left out. */
+ * list. Bytes beyond the list's end are left out. */
 void rdmux_gather_list(const struct rdmux_provider_sge *sges, size_t count, uint64_t offset,
                        void *to, uint64_t length);
 void rdmux_scatter_list(const struct rdmux_provider_sge *sges, size_t count, uint64_t offset,

@@ -22,7 +22,7 @@ void rdmux_secret_unmap(void *memory, size_t size);
  * allowed. */
 void rdmux_release_wiped(struct rdmux_fabric *fabric, void *memory, size_t size);
 
-/* Compares in constant time, so that the time tells nobody how many bytes of a guess are right. */
+/* Compares in constant time, so that the time does not tell how many bytes of a guess are right. */
 static inline bool rdmux_secret_bytes_match(const uint8_t *a, const uint8_t *b, size_t size)
 {
     volatile uint8_t difference = 0; /* volatile: no compiler ends the loop early */
