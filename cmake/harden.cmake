@@ -45,9 +45,9 @@ function(rdmux_harden_data_path)
         return()
     endif()
     set(data_path)
-    foreach(file data/receive data/completion data/fault data/cq_service data/fast_path data/bounce
-                 data/segments data/srq data/srq_device object/remote object/ep object/mr object/target
-                 progress/cq_owner progress/cq_progress loop/service)
+    foreach(file base/pieces data/receive data/completion data/fault data/cq_service data/fast_path
+                 data/bounce data/segments data/srq data/srq_device object/remote object/ep object/mr
+                 object/target progress/cq_owner progress/cq_progress loop/service)
         set(path ${PROJECT_SOURCE_DIR}/api/${file}.c)
         if(NOT EXISTS ${path})
             message(FATAL_ERROR "${path} is gone; the list of the data path's files names it")
