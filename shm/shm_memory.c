@@ -396,7 +396,6 @@ static bool open_mapped(struct shm_ep *ep, struct shm_remote *remote, uint32_t i
     mapping->refs++;
     remote->mapping = (uint32_t)(mapping - ep->regions.mappings);
     remote->mapped = mapping->base;
-    remote->mode = SHM_REMOTE_MAPPED;
     remote->base.mapped = 1;
     return true;
 }
@@ -421,18 +420,15 @@ enum rdmux_status rdmux_shm_remote_open(struct rdmux_provider_remote *base,
         rdmux_provider_error("shm: the peer describes a region that its token contradicts");
         return RDMUX_PROTOCOL;
     }
-    if ((description[AT_FLAGS] & FLAG_DEVICE) != 0) {
+    const uint8_t flags = description[AT_FLAGS];
+    if ((flags & FLAG_DEVICE) != 0) {
         base->access &= ~(uint32_t)RDMUX_ACCESS_REMOTE_ATOMIC;
     }
-    remote->mode = SHM_REMOTE_RING;
     remote->word = &ep->regions.table[index].generation;
-    if ((description[AT_FLAGS] & FLAG_PASSED) != 0 && open_mapped(ep, remote, index, life)) {
-        return RDMUX_OK;
-    }
-    if ((description[AT_FLAGS] & FLAG_COPY) != 0 && ep->can_copy &&
-        length <= UINT64_MAX - remote->address) {
-        remote->mode = SHM_REMOTE_COPY;
-    }
+    const bool is_mapped = (flags & FLAG_PASSED) != 0 && open_mapped(ep, remote, index, life);
+    const bool may_copy = (flags & FLAG_COPY) != 0 && ep->can_copy &&
+                          length <= UINT64_MAX - remote->address;
+    remote->mode = is_mapped ? SHM_REMOTE_MAPPED : may_copy ? SHM_REMOTE_COPY : SHM_REMOTE_RING;
     return RDMUX_OK;
 }
 
