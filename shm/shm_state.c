@@ -7,7 +7,7 @@
 void rdmux_shm_write_state(struct shm_ep *ep, enum shm_ep_state next)
 {
     struct shm_cq *cq = shm_cq_of(ep->base.cq);
-    /* A state leads to the one after it, and each, also the last, to the last. */
+    /* Each state leads to the next one, and to SHM_EP_QUIESCED, which may be written again. */
     assert(next == ep->state + 1 || next == SHM_EP_QUIESCED);
     cq->connecting -= ep->state == SHM_EP_CONNECTING ? 1U : 0U;
     cq->connecting += next == SHM_EP_CONNECTING ? 1U : 0U;

@@ -13,7 +13,7 @@
 
 void rdmux_tcp_write_state(struct tcp_ep *ep, enum tcp_state next)
 {
-    /* A state leads to the one after it, and each to the last. */
+    /* Each state leads to the next one, and to TCP_QUIET. */
     assert(next == ep->state + 1 || (next == TCP_QUIET && ep->state != TCP_QUIET));
     ep->state = next;
 }

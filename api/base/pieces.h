@@ -48,6 +48,26 @@ static inline size_t rdmux_pieces(const struct rdmux_request *request, uint64_t 
     return count;
 }
 
+/* Makes a list of `length` bytes of the request from byte `offset` on, with the regions of the
+ * request's list. `out` has room for RDMUX_SGE_MAX entries. Returns the number of entries. */
+static inline uint16_t rdmux_slice(const struct rdmux_request *request, uint64_t offset,
+                                   uint64_t length, struct rdmux_provider_sge *out)
+{
+    uint16_t count = 0;
+    for (size_t i = 0; i < request->sge_count && length > 0; i++) {
+        const struct rdmux_provider_sge *sge = &request->sges[i];
+        uint64_t at = 0;
+        uint64_t here = rdmux_piece_step(sge->length, &offset, &length, &at);
+        if (here != 0) {
+            out[count] = (struct rdmux_provider_sge){ .addr = (uint8_t *)sge->addr + at,
+                                                      .length = here,
+                                                      .mr = sge->mr };
+            count++;
+        }
+    }
+    return count;
+}
+
 /* Copies `length` bytes of a list, from its byte `offset` on, to `to`; and from `from` into the
  * list. Bytes beyond the list's end are left out. */
 void rdmux_gather_list(const struct rdmux_provider_sge *sges, size_t count, uint64_t offset,

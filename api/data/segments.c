@@ -33,26 +33,6 @@ void rdmux_segments_close(struct rdmux_ep *ep)
     ep->segments = NULL;
 }
 
-/* Writes the list of bytes [offset, offset + length) of a request. Returns the number of its
- * entries. */
-static uint16_t slice_request(const struct rdmux_request *whole, uint64_t offset, uint64_t length,
-                              struct rdmux_provider_sge *out)
-{
-    uint16_t count = 0;
-    for (uint16_t i = 0; i < whole->sge_count && length > 0; i++) {
-        const struct rdmux_provider_sge *sge = &whole->sges[i];
-        uint64_t at = 0;
-        uint64_t here = rdmux_piece_step(sge->length, &offset, &length, &at);
-        if (here != 0) {
-            out[count] = (struct rdmux_provider_sge){ .addr = (uint8_t *)sge->addr + at,
-                                                      .length = here,
-                                                      .mr = sge->mr };
-            count++;
-        }
-    }
-    return count;
-}
-
 static void fill_piece(struct rdmux_segments *segments, uint32_t index, struct rdmux_request *whole)
 {
     struct rdmux_request *piece = &segments->pieces[index];
@@ -70,7 +50,7 @@ static void fill_piece(struct rdmux_segments *segments, uint32_t index, struct r
     piece->length = last ? rest : segments->max;
     piece->context = whole;
     piece->sges = &segments->sges[(size_t)index * RDMUX_SGE_MAX];
-    piece->sge_count = slice_request(whole, segments->given, piece->length, piece->sges);
+    piece->sge_count = rdmux_slice(whole, segments->given, piece->length, piece->sges);
     piece->remote = whole->remote;
     piece->offset = whole->offset + segments->given;
     piece->sequence = whole->sequence;

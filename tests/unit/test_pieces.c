@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Scatter/gather lists: the pieces of any range, and copies from and to any range, whether the list
+/* Scatter/gather lists: the pieces and the list of any range, and copies from and to any range, whether the list
  * has one entry or several. test_software.c has the ranges that exceed a list. */
 #include "api/base/pieces.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -106,12 +107,44 @@ static void the_pieces_of_any_range_hold_its_bytes(void **state)
     }
 }
 
+static void a_slice_is_a_list_of_the_same_bytes_and_regions(void **state)
+{
+    (void)state;
+    for (int shape = 0; shape < SHAPES; shape++) {
+        struct list list;
+        make_list(&list, shape);
+        struct rdmux_provider_mr regions[LIST_MAX];
+        for (size_t i = 0; i < list.count; i++) {
+            list.sges[i].mr = &regions[i];
+        }
+        const struct rdmux_request request = { .sges = list.sges,
+                                               .sge_count = (uint16_t)list.count };
+        for (uint64_t from = 0; from <= LETTERS; from++) {
+            for (uint64_t length = 0; from + length <= LETTERS; length++) {
+                struct rdmux_provider_sge slice[RDMUX_SGE_MAX];
+                size_t count = rdmux_slice(&request, from, length, slice);
+                uint64_t seen = 0;
+                for (size_t i = 0; i < count; i++) {
+                    const char *begin = slice[i].addr;
+                    const size_t last = list.count - 1;
+                    const bool in_last = begin >= (const char *)list.sges[last].addr;
+                    assert_ptr_equal(slice[i].mr, in_last ? &regions[last] : &regions[0]);
+                    assert_memory_equal(begin, letters + from + seen, slice[i].length);
+                    seen += slice[i].length;
+                }
+                assert_int_equal(seen, length);
+            }
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_range_is_gathered),
         cmocka_unit_test(any_range_is_scattered_and_no_byte_beside_it),
         cmocka_unit_test(the_pieces_of_any_range_hold_its_bytes),
+        cmocka_unit_test(a_slice_is_a_list_of_the_same_bytes_and_regions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
