@@ -7,7 +7,6 @@
 #include "api/session/control.h"
 
 #include "api/failover/failover.h"
-#include "api/setup/rdmacm_endpoint.h"
 #include "api/setup/setup.h"
 
 static void step_endpoint(struct rdmux_ep *ep)
@@ -15,15 +14,10 @@ static void step_endpoint(struct rdmux_ep *ep)
     if (ep->phase == RDMUX_PHASE_SETUP) {
         rdmux_ep_setup_step(ep);
     } else if (ep->phase == RDMUX_PHASE_READY) {
-        rdmux_failover_step(ep);
+        rdmux_failover_step(ep); /* without failover no endpoint is busy in this phase */
     } else {
         rdmux_ep_end_step(ep);
     }
-}
-
-static bool quiet_endpoint(struct rdmux_ep *ep)
-{
-    return ep->phase == RDMUX_PHASE_READY && rdmux_failover_quiet(ep);
 }
 
 static void tend_endpoint(struct rdmux_ep *ep)
@@ -39,19 +33,23 @@ static void tend_endpoint(struct rdmux_ep *ep)
     }
 }
 
+static void remove_endpoint(struct rdmux_ep *ep)
+{
+    if (ep->phase != RDMUX_PHASE_CLOSED) {
+        rdmux_ep_dismantle(ep);
+        return;
+    }
+    rdmux_failover_destroy(ep);
+    rdmux_ep_free(ep);
+}
+
 const struct rdmux_life rdmux_life = {
     .step = step_endpoint,
-    .quiet = quiet_endpoint,
-    .set_up = rdmux_ep_setup_step,
-    .negotiate = rdmux_setup_run,
-    .fault = rdmux_ep_path_fault,
     .tend = tend_endpoint,
-    .linger_anew = rdmux_ep_linger_anew,
+    .fault = rdmux_ep_path_fault,
     .control_ready = rdmux_ep_control_ready,
-    .rdmacm_shutdown = rdmux_rdmacm_shutdown_step,
     .leave_set_up = rdmux_ep_setup_destroy,
     .deadline = rdmux_ep_deadline,
     .timers = rdmux_ep_timers,
-    .dismantle = rdmux_ep_dismantle,
-    .free = rdmux_ep_free,
+    .remove = remove_endpoint,
 };

@@ -5,6 +5,7 @@
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/data/cq.h"
+#include "api/data/receive.h"
 #include "api/loop/descriptors.h"
 #include "api/object/ep.h"
 #include "api/progress/cq_owner.h"

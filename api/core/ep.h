@@ -124,6 +124,22 @@ struct rdmux_ep_shared_receives {
     struct rdmux_list link; /* srq->waiting */
 };
 
+/* What failover keeps back from the application, and what else the layers below it must know of a
+ * move. Owned by api/failover, but see the comments. All zero on an endpoint without failover. */
+struct rdmux_ep_retention {
+    /* Requests before this are confirmed and may be returned. Without failover see send.next. */
+    uint64_t confirmed;
+    /* Receives of shared.done up to this one are counted; NULL: none. completion.c clears it when it
+     * returns the receive. */
+    struct rdmux_request *srq_seen;
+    bool is_moving;                  /* the path is lost, and the next one is not there yet */
+    uint32_t moved_to;               /* epoch of the last move */
+    struct rdmux_provider_ep *dying; /* the failed path, until it is quiesced */
+    /* Device whose users share atomics with the peer on a region of ours, so that no other path
+     * will do. "": none. control.c sets it, see rdmux_failover_bound_device(). */
+    char bound_device[RDMUX_NAME_MAX];
+};
+
 /* Membership in the lists and tables of the cq and the fabric. */
 struct rdmux_ep_places {
     struct rdmux_list pending;    /* cq->pending */
@@ -233,6 +249,7 @@ struct rdmux_ep {
     /* Control path. */
     uint64_t id;
     struct rdmux_fabric *fabric;
+    struct rdmux_ep_retention retention;
     struct rdmux_ep_end end;
     struct rdmux_channel *channel;
     struct rdmux_setup *setup; /* NULL once connected or failed */
@@ -251,6 +268,21 @@ struct rdmux_ep {
 static inline bool rdmux_ep_delivers(const struct rdmux_ep *ep)
 {
     return ep->phase - RDMUX_PHASE_READY <= RDMUX_PHASE_LINGERING - RDMUX_PHASE_READY;
+}
+
+/* Returns whether rdmux_accept() has not returned the endpoint yet, so that the program cannot learn
+ * of its end. */
+static inline bool rdmux_ep_is_held(const struct rdmux_ep *ep)
+{
+    return (ep->events & RDMUX_EVENT_HELD) != 0;
+}
+
+/* Returns whether the endpoint, which has no peer any more, waits for receives or for
+ * rdmux_accept(). */
+static inline bool rdmux_ep_lingers(const struct rdmux_ep *ep)
+{
+    return ep->phase == RDMUX_PHASE_LINGERING ||
+           (ep->phase == RDMUX_PHASE_ENDED && rdmux_ep_is_held(ep));
 }
 
 /* Returns whether set-up succeeded, even if the endpoint has ended since. */

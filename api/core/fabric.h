@@ -101,72 +101,58 @@ struct rdmux_domain_slot {
     _Atomic bool is_gone;      /* the device is gone */
 };
 
-/* Endpoint life-cycle functions that the cq and the data path call in the layers above them: for
- * endpoints that are in set-up, moving or ending, or that have work besides requests. fabric.c
- * installs the table, which life.c defines. Owner. */
+/* What the cq, the data path and the objects call in the layers above them, for endpoints that are
+ * in set-up, moving or ending, or that have work besides requests. fabric.c installs the table, which
+ * life.c defines. Owner. */
 struct rdmux_life {
-    /* Advances set-up, a move or the end of an endpoint on cq->lists.busy. */
+    /* Advances the set-up, the move or the end of an endpoint: one on cq->lists.busy in each round of
+     * progress, and one in set-up that was pended. May end the endpoint, but never frees it. */
     void (*step)(struct rdmux_ep *ep);
-    /* Does deferred work of a connected endpoint on cq->lists.busy before the cq sleeps. Returns
-     * whether anything was done. */
-    bool (*quiet)(struct rdmux_ep *ep);
-    /* Advances the set-up of an endpoint that was pended. */
-    void (*set_up)(struct rdmux_ep *ep);
-    /* Carries out the requests of the handshake. */
-    void (*negotiate)(struct rdmux_ep *ep);
-    /* Handles a failure that the provider reported. */
-    void (*fault)(struct rdmux_ep *ep);
-    /* Handles other work after requests were drained: control messages, a move, an end that waits
-     * for receives. */
+    /* Does the work in ep->work, and that of an end that waits for receives. Called after requests
+     * were drained, so what it finds done has been counted. */
     void (*tend)(struct rdmux_ep *ep);
-    /* Restarts the linger time: a receive was posted while the end waits for receives. */
-    void (*linger_anew)(struct rdmux_ep *ep);
-    /* Handles an event of the control channel. */
+    /* Handles ep->fault, a failure that the provider reported. The endpoint is READY. */
+    void (*fault)(struct rdmux_ep *ep);
+    /* Handles an event of the control channel, or of another control descriptor of the endpoint. In
+     * any phase. */
     void (*control_ready)(struct rdmux_ep *ep);
-    /* Advances the shutdown of an rdmacm endpoint. Returns whether to call again. */
-    bool (*rdmacm_shutdown)(struct rdmux_ep *ep);
-    /* Releases what set-up has left behind; the endpoint is closed. */
+    /* Releases what set-up has left behind, and the listener that waits for the endpoint. */
     void (*leave_set_up)(struct rdmux_ep *ep);
-    uint64_t (*deadline)(const struct rdmux_ep *ep); /* UINT64_MAX: none */
+    /* Returns when `timers` is due; UINT64_MAX: never. */
+    uint64_t (*deadline)(const struct rdmux_ep *ep);
+    /* Does what is due at now_ns. May close the endpoint, but never frees it. */
     void (*timers)(struct rdmux_ep *ep, uint64_t now_ns);
-    /* `dismantle` closes an endpoint without a handle, `free` frees a closed endpoint. */
-    void (*dismantle)(struct rdmux_ep *ep);
-    void (*free)(struct rdmux_ep *ep);
+    /* Closes an endpoint without a handle, which frees it at the next progress; frees a closed one. */
+    void (*remove)(struct rdmux_ep *ep);
 };
 
 /*
- * The functions of failover for the layers below it. Callers call a member only if ep->failover is
- * not NULL, so an endpoint without failover pays for that test alone. Owner.
+ * What failover adds, for the layers below it. They call it by the functions of core/failover.h, which
+ * test ep->failover first: an endpoint without failover pays for that test alone. Owner.
  */
 struct rdmux_failover_hooks {
     /* Returns how many of `run` requests from the send ring's `next` on may go to the path. */
     uint64_t (*run)(struct rdmux_ep *ep, uint64_t run);
-    /* Counts receives and confirms requests. */
+    /* Counts receives and confirms requests, see ep->retention. */
     void (*confirm)(struct rdmux_ep *ep);
-    /* Returns whether a failed path is not the endpoint's, so that its failure is ignored. */
-    bool (*ignores)(const struct rdmux_ep *ep, const struct rdmux_provider_ep *path);
-    /* Switches the requests that name an import to its resolution on another path. */
-    void (*remote_cut)(struct rdmux_ep *ep, const struct rdmux_provider_remote *from,
-                       struct rdmux_provider_remote *to);
-    /* Handles a failure of the path or of the peer. Returns false if the endpoint ends. */
-    bool (*takes_fault)(struct rdmux_ep *ep);
-    bool (*takes_silence)(struct rdmux_ep *ep, const char *text);
-    /* Does the work that is due. */
-    void (*step)(struct rdmux_ep *ep);
-    /* Handles a control message of failover. */
+    /* Does deferred work before the cq sleeps. Returns whether anything was done. */
+    bool (*quiet)(struct rdmux_ep *ep);
+    /* Handles ep->fault (silence NULL), or the peer's silence on path and channel for the liveness
+     * time, of which the text tells. False: the endpoint ends by it. */
+    bool (*takes_loss)(struct rdmux_ep *ep, const char *silence);
+    /* Handles MOVE, RECEIVED and BACK of the peer. Notes a REVOKE that is about to be sent, and the
+     * peer's REVOKED. */
     void (*message)(struct rdmux_ep *ep, const struct rdmux_message *message);
-    /* Tells the peer which messages have been received. */
+    /* Tells the peer at once which messages have been received. */
     void (*tell_received)(struct rdmux_ep *ep);
-    /* Handles a control channel on which sending failed, for the reason in `text`. */
+    /* Notes that sending on the control channel failed, for the reason in `text`. Closes nothing:
+     * the caller may be reading the channel. */
     void (*channel_broken)(struct rdmux_ep *ep, const char *text);
-    /* Notes a revocation that was sent to the peer, or answered by it. */
-    void (*revocation)(struct rdmux_ep *ep, uint64_t region, uint32_t number, bool is_answered);
-    /* For the end of the endpoint: gives up a move, fails unconfirmed requests, leaves the control
-     * channel, frees. */
+    /* The endpoint ends. Gives a move up: the endpoint has the path that is being quiesced, or none.
+     * Gives a reconnect of the control channel up, and lets no other one find the endpoint. */
     void (*abandon)(struct rdmux_ep *ep);
+    /* The endpoint has ended, and its path is quiet: marks unconfirmed requests as not done. Once. */
     void (*end_requests)(struct rdmux_ep *ep);
-    void (*leave_channel)(struct rdmux_ep *ep);
-    void (*destroy)(struct rdmux_ep *ep);
 };
 
 struct rdmux_fabric {

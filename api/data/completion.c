@@ -197,15 +197,13 @@ RDMUX_HOT struct rdmux_wc *take_sends(struct rdmux_ep *ep, struct rdmux_wc *at,
 /* Returns the end of the requests that may be returned once they are done. */
 static inline uint64_t returnable_request(const struct rdmux_ep *ep)
 {
-    return ep->failover == NULL ? ep->send.next : ep->failover->confirmed;
+    return ep->failover == NULL ? ep->send.next : ep->retention.confirmed;
 }
 
 static RDMUX_COLD struct rdmux_wc *drain_sends(struct rdmux_ep *ep, struct rdmux_wc *at,
                                                const struct rdmux_wc *end)
 {
-    if (ep->failover != NULL) {
-        ep->fabric->failover_hooks->confirm(ep);
-    }
+    rdmux_failover_confirm(ep);
     return take_sends(ep, at, end, returnable_request(ep));
 }
 
@@ -221,8 +219,8 @@ static RDMUX_COLD struct rdmux_wc *take_shared_receives(struct rdmux_ep *ep, str
     while (at != end && ep->shared.done != NULL) {
         struct rdmux_request *request = ep->shared.done;
         ep->shared.done = request->next;
-        if (ep->failover != NULL && ep->failover->srq_seen == request) {
-            ep->failover->srq_seen = NULL;
+        if (ep->retention.srq_seen == request) {
+            ep->retention.srq_seen = NULL;
         }
         fill_wc(at++, ep, request, request->wc_flags, request->imm);
         count_receive(ep, request);
@@ -258,9 +256,7 @@ RDMUX_HOT struct rdmux_wc *take_receives(struct rdmux_ep *ep, struct rdmux_wc *a
 static RDMUX_COLD struct rdmux_wc *drain_receives(struct rdmux_ep *ep, struct rdmux_wc *at,
                                                   const struct rdmux_wc *end)
 {
-    if (ep->failover != NULL) {
-        ep->fabric->failover_hooks->confirm(ep);
-    }
+    rdmux_failover_confirm(ep);
     return take_receives(ep, at, end);
 }
 
@@ -298,10 +294,10 @@ static bool room_to_write(const struct rdmux_ep *ep)
 static struct rdmux_wc *drain_news(struct rdmux_ep *ep, struct rdmux_wc *at,
                                    const struct rdmux_wc *end)
 {
-    if (ep->failover != NULL && (ep->events & RDMUX_EVENT_MOVED) != 0 && at != end) {
+    if ((ep->events & RDMUX_EVENT_MOVED) != 0 && at != end) {
         ep->events &= ~(uint32_t)RDMUX_EVENT_MOVED;
         fill_event(at, ep, RDMUX_WC_PATH_CHANGED, ep->info.previous_status, NULL);
-        at++->imm = ep->failover->moved_to; /* the next move may be in progress already */
+        at++->imm = ep->retention.moved_to; /* the next move may be in progress already */
     }
     while (at != end && !rdmux_list_empty(&ep->imports.ready)) {
         struct rdmux_remote *remote = RDMUX_CONTAINER(ep->imports.ready.next, struct rdmux_remote,
@@ -358,7 +354,7 @@ bool rdmux_ep_has_entries(const struct rdmux_ep *ep)
 bool rdmux_ep_done_before(const struct rdmux_ep *ep, uint64_t sequence)
 {
     if (ep->failover != NULL && ep->phase == RDMUX_PHASE_READY) {
-        return sequence <= ep->failover->confirmed;
+        return sequence <= ep->retention.confirmed;
     }
     for (uint64_t at = ep->send.tail; at < sequence && at != ep->send.head; at++) {
         if (at >= ep->send.next || !rdmux_ring_record(&ep->send, at)->done) {
@@ -388,7 +384,7 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
         end = at;
     }
     if (ep->phase == RDMUX_PHASE_SETUP) {
-        ep->fabric->life->set_up(ep);
+        ep->fabric->life->step(ep);
         if (ep->phase == RDMUX_PHASE_SETUP && ep->path != NULL) {
             return at; /* an rdmacm endpoint: entries come after CONNECTED */
         }

@@ -297,7 +297,7 @@ enum rdmux_status rdmux_cq_destroy(struct rdmux_cq *cq)
             cq->ep_count - unreturned, cq->srq_count);
     }
     while (!rdmux_list_empty(&cq->lists.accepting)) {
-        fabric->life->dismantle(
+        fabric->life->remove(
             RDMUX_CONTAINER(cq->lists.accepting.next, struct rdmux_ep, accept.link));
     }
     rdmux_cq_free_all(&cq->lists.closed);

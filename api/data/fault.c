@@ -12,8 +12,8 @@ void rdmux_provider_failed(struct rdmux_provider_ep *path, enum rdmux_status sta
 {
     assert(path != NULL);
     struct rdmux_ep *ep = path->ep;
-    if (ep->failover != NULL && ep->fabric->failover_hooks->ignores(ep, path)) {
-        return;
+    if (path == ep->retention.dying) {
+        return; /* the path is lost already */
     }
     if (ep->fault == RDMUX_OK) {
         ep->session.is_unexplained = status == RDMUX_FLUSHED;

@@ -15,6 +15,7 @@
 #include "api/base/range.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
+#include "api/core/failover.h"
 #include "api/core/mr.h"
 #include "api/core/remote.h"
 #include "api/data/bounce.h"
@@ -584,7 +585,7 @@ static RDMUX_COLD size_t kept_run_length(struct rdmux_ep *ep)
         while (ring->next != ring->head && rdmux_ring_record(ring, ring->next)->done) {
             ring->next++;
         }
-        count = ring->next == ring->head ? 0 : ep->fabric->failover_hooks->run(ep, run_length(ep));
+        count = ring->next == ring->head ? 0 : rdmux_failover_run(ep, run_length(ep));
     } while (count == 0 && ring->next != ring->head && rdmux_ring_record(ring, ring->next)->done);
     for (size_t i = 0; i < count; i++) {
         copy_inline(ring, ring->next + i);

@@ -9,6 +9,7 @@
 #include "api/data/bounce.h"
 #include "api/data/request.h"
 #include "api/progress/cq_owner.h"
+#include "api/progress/endpoint_table.h"
 
 /* The region of the previous piece of this call, and its registration. */
 struct found {
@@ -132,6 +133,25 @@ bool rdmux_ep_offer_early_receives(struct rdmux_ep *ep)
     return !ep->flow.has_waiting_receives && ep->fault == RDMUX_OK;
 }
 
+/* Returns the end of a linger time that begins now. */
+static uint64_t linger_deadline(const struct rdmux_ep *ep)
+{
+    if (rdmux_ep_is_held(ep)) {
+        uint32_t ms = ep->accept.acceptor->timeout_ms;
+        return ms == 0 ? UINT64_MAX : rdmux_now(ep->fabric) + (uint64_t)ms * 1000000;
+    }
+    uint64_t ms = ep->info.liveness_ms < RDMUX_LINGER_MS ? ep->info.liveness_ms : RDMUX_LINGER_MS;
+    return rdmux_now(ep->fabric) + ms * 1000000;
+}
+
+void rdmux_ep_linger_anew(struct rdmux_ep *ep)
+{
+    if (rdmux_ep_lingers(ep)) {
+        ep->end.deadline_ns = linger_deadline(ep);
+    }
+    rdmux_ep_timer(ep);
+}
+
 /* Tells the provider about the receives [from, head). */
 static void offer_receives(struct rdmux_ep *ep, uint64_t from)
 {
@@ -141,7 +161,7 @@ static void offer_receives(struct rdmux_ep *ep, uint64_t from)
         return;
     }
     if (RDMUX_UNLIKELY(ep->phase == RDMUX_PHASE_LINGERING)) {
-        ep->fabric->life->linger_anew(ep);
+        rdmux_ep_linger_anew(ep);
     }
     while (from != ring->head && rdmux_ep_delivers(ep)) {
         uint64_t count = ring->head - from;

@@ -11,11 +11,11 @@
  * unknown outcomes depends on BACK.
  */
 #include "api/core/ep.h"
-#include "api/core/failover.h"
 #include "api/data/post.h"
 #include "api/data/request.h"
 #include "api/data/segments.h"
 #include "api/failover/failover.h"
+#include "api/failover/failover_state.h"
 #include "api/object/control_send.h"
 #include "api/object/ep.h"
 #include "api/object/offer.h"
@@ -95,11 +95,10 @@ static void send_back_message(struct rdmux_ep *ep, size_t rank, enum rdmux_statu
 /* Returns whether cutting the path now would end no request as RDMUX_OUTCOME_UNKNOWN. */
 static bool requests_allow_cut(struct rdmux_ep *ep)
 {
-    const struct rdmux_failover *failover = ep->failover;
     rdmux_replay_confirm(ep);
     bool in_part = ep->segments != NULL && ep->segments->given != 0;
     uint64_t given = ep->send.next + (in_part ? 1 : 0);
-    for (uint64_t at = failover->confirmed; at != given; at++) {
+    for (uint64_t at = ep->retention.confirmed; at != given; at++) {
         const struct rdmux_request *request = rdmux_ring_record(&ep->send, at);
         bool is_atomic = request->op == RDMUX_OP_FETCH_ADD || request->op == RDMUX_OP_COMPARE_SWAP;
         if (is_atomic ? !request->done : (request->flags & RDMUX_NO_REPLAY) != 0) {

@@ -10,6 +10,7 @@
  * and requests wait.
  */
 #include "api/failover/failover.h"
+#include "api/failover/failover_state.h"
 
 #include "api/core/ep.h"
 #include "api/core/failover.h"
@@ -69,12 +70,14 @@ enum rdmux_status rdmux_failover_create(struct rdmux_ep *ep)
 }
 
 /* Writes the stage. The end of an endpoint gives a move up in any stage. */
-static void enter_stage(struct rdmux_failover *failover, enum rdmux_failover_stage next)
+static void enter_stage(struct rdmux_ep *ep, enum rdmux_failover_stage next)
 {
+    struct rdmux_failover *failover = ep->failover;
     assert(next == RDMUX_STEADY || failover->stage == RDMUX_SEARCHING /* the channel is lost */
                ? next == RDMUX_STEADY || next == RDMUX_MEETING
                : next == failover->stage + 1);
     failover->stage = next;
+    ep->retention.is_moving = next != RDMUX_STEADY;
 }
 
 static void free_proof_region(struct rdmux_setup *setup)
@@ -153,7 +156,7 @@ static void begin_search(struct rdmux_ep *ep)
     if (!begin_epoch(ep, failover->move.heard_count)) {
         return;
     }
-    enter_stage(failover, RDMUX_SEARCHING);
+    enter_stage(ep, RDMUX_SEARCHING);
     failover->search.tried = 0;
     failover->search.trying = 0;
     failover->search.next_try_ns = 0;
@@ -165,25 +168,25 @@ static void begin_search(struct rdmux_ep *ep)
                          failover->move.cause == RDMUX_OK ? RDMUX_REASON_SLOWER
                                                           : RDMUX_REASON_PATH_LOST,
                          failover->move.left_text);
-    ep->fabric->life->negotiate(ep);
+    ep->setup->step(ep);
 }
 
 /* Quiesces the path; once it is quiet, closes it and sends MOVE. */
 static void cut_path(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
-    struct rdmux_provider_ep *path = failover->dying;
+    struct rdmux_provider_ep *path = ep->retention.dying;
     struct rdmux_provider_counts counts;
     if (path->ops->ep_quiesce(path, &counts) == RDMUX_IN_PROGRESS) {
         return;
     }
-    failover->dying = NULL;
+    ep->retention.dying = NULL;
     rdmux_replay_cut(ep);
     rdmux_read_drain_cut(ep);
-    rdmux_remotes_cut(ep);
+    rdmux_remotes_cut(ep, rdmux_replay_remote_cut);
     rdmux_ep_close_path(ep, path);
     ep->domain = NULL;
-    enter_stage(failover, RDMUX_MEETING);
+    enter_stage(ep, RDMUX_MEETING);
     say_move(ep);
     if (ep->phase != RDMUX_PHASE_READY) {
         return;
@@ -217,8 +220,8 @@ static void begin_move(struct rdmux_ep *ep, enum rdmux_status status, const char
         failover->search.attempts = 0;
     }
     rdmux_replay_confirm(ep);
-    enter_stage(failover, RDMUX_CUTTING);
-    failover->dying = ep->path;
+    enter_stage(ep, RDMUX_CUTTING);
+    ep->retention.dying = ep->path;
     ep->path = &failover->null_path;
     ep->ops = &rdmux_null_path_ops;
     ep->flow.is_blocked = true;
@@ -247,10 +250,10 @@ static bool fault_is_of_path(enum rdmux_status status)
     }
 }
 
-bool rdmux_failover_takes_fault(struct rdmux_ep *ep)
+static bool takes_fault(struct rdmux_ep *ep)
 {
     const struct rdmux_failover *failover = ep->failover;
-    if (failover == NULL || ep->session.is_shutdown_sent || ep->session.has_end) {
+    if (ep->session.is_shutdown_sent || ep->session.has_end) {
         return false;
     }
     if (failover->stage == RDMUX_SEARCHING) {
@@ -273,10 +276,10 @@ bool rdmux_failover_takes_fault(struct rdmux_ep *ep)
 /* The route may be gone while another address of the peer answers. Dials the control channel again,
  * for as long as a reconnect may take. So a peer that is gone ends the endpoint after twice the
  * liveness time. */
-bool rdmux_failover_takes_silence(struct rdmux_ep *ep, const char *text)
+static bool takes_silence(struct rdmux_ep *ep, const char *text)
 {
-    struct rdmux_failover *failover = ep->failover;
-    if (failover == NULL || ep->phase != RDMUX_PHASE_READY) {
+    const struct rdmux_failover *failover = ep->failover;
+    if (ep->phase != RDMUX_PHASE_READY) {
         return false;
     }
     if (rdmux_reconnect_is_under_way(ep)) {
@@ -292,6 +295,11 @@ bool rdmux_failover_takes_silence(struct rdmux_ep *ep, const char *text)
     return true;
 }
 
+static bool takes_loss(struct rdmux_ep *ep, const char *silence)
+{
+    return silence == NULL ? takes_fault(ep) : takes_silence(ep, silence);
+}
+
 /* Leaves a working path for the better one that both sides are ready for, if they are. */
 static void go_back_if_ready(struct rdmux_ep *ep)
 {
@@ -304,11 +312,6 @@ static void go_back_if_ready(struct rdmux_ep *ep)
              "left for a better path that was lost and works again, %.40s %.60s", to->provider,
              to->path.device);
     begin_move(ep, RDMUX_OK, text);
-}
-
-bool rdmux_failover_ignores(const struct rdmux_ep *ep, const struct rdmux_provider_ep *path)
-{
-    return ep->failover != NULL && path == ep->failover->dying;
 }
 
 static void take_move(struct rdmux_ep *ep, const struct rdmux_message *message)
@@ -349,13 +352,23 @@ static void take_count(struct rdmux_ep *ep, const struct rdmux_message *message)
 
 void rdmux_failover_told(struct rdmux_ep *ep, const struct rdmux_message *message)
 {
-    if (message->type == RDMUX_FRAME_MOVE) {
+    switch (message->type) {
+    case RDMUX_FRAME_MOVE:
         take_move(ep, message);
-    } else if (message->type == RDMUX_FRAME_BACK) {
+        break;
+    case RDMUX_FRAME_BACK:
         rdmux_failback_told(ep, message);
         go_back_if_ready(ep);
-    } else {
+        break;
+    case RDMUX_FRAME_REVOKE: /* of this side */
+        rdmux_reconnect_note_revocation(ep, message->region, message->id);
+        break;
+    case RDMUX_FRAME_REVOKED:
+        rdmux_reconnect_revocation_answered(ep, message->region, message->id);
+        break;
+    default:
         take_count(ep, message);
+        break;
     }
 }
 
@@ -428,13 +441,13 @@ void rdmux_failover_arrived(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
     ep->ops = path->ops;
     ep->domain = path->cq->domain;
     ep->flow.is_blocked = false;
-    enter_stage(failover, RDMUX_STEADY);
+    enter_stage(ep, RDMUX_STEADY);
     if (failover->search.trying != 0) {
         failover->search.vain_ns[failover->search.trying - 1] = 0;
         failover->search.trying = 0;
     }
     failover->move.ended_ns = rdmux_now(ep->fabric);
-    failover->moved_to = ep->info.epoch;
+    ep->retention.moved_to = ep->info.epoch;
     ep->info.previous_status = failover->move.cause;
     snprintf(ep->info.text, sizeof(ep->info.text), "moved from %.24s %.24s to %.24s %.24s: %.120s",
              ep->info.previous_provider, ep->info.previous_device, ep->info.provider,
@@ -465,7 +478,7 @@ void rdmux_failover_channel_lost(struct rdmux_ep *ep)
         failover->setup = ep->setup;
         ep->setup = NULL;
         rdmux_replay_nothing_given(ep);
-        enter_stage(failover, RDMUX_MEETING);
+        enter_stage(ep, RDMUX_MEETING);
     }
 }
 
@@ -527,7 +540,7 @@ static void step_search(struct rdmux_ep *ep)
     if (now_ns >= rdmux_handshake_deadline(ep->setup->handshake)) {
         rdmux_handshake_time(ep->setup->handshake, now_ns);
     }
-    ep->fabric->life->set_up(ep);
+    ep->setup->step(ep);
 }
 
 /* Checks the control channel while RECEIVED is awaited. A polling program learns of the control
@@ -587,7 +600,7 @@ void rdmux_failover_step(struct rdmux_ep *ep)
     }
 }
 
-bool rdmux_failover_quiet(struct rdmux_ep *ep)
+static bool fall_quiet(struct rdmux_ep *ep)
 {
     const struct rdmux_failover *failover = ep->failover;
     if (ep->phase != RDMUX_PHASE_READY || failover->stage != RDMUX_STEADY) {
@@ -618,20 +631,18 @@ uint64_t rdmux_failover_deadline(const struct rdmux_ep *ep)
     return next < deadline ? next : deadline;
 }
 
-void rdmux_failover_abandon(struct rdmux_ep *ep)
+/* Gives a move up: the endpoint has the path that is being quiesced, or none. */
+static void abandon_move(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
-    if (!rdmux_failover_is_moving(ep)) {
-        return;
-    }
-    if (failover->stage == RDMUX_CUTTING && failover->dying != NULL) {
-        ep->path = failover->dying;
+    if (failover->stage == RDMUX_CUTTING && ep->retention.dying != NULL) {
+        ep->path = ep->retention.dying;
         ep->ops = ep->path->ops;
     } else {
         ep->path = NULL;
     }
-    failover->dying = NULL;
-    enter_stage(failover, RDMUX_STEADY);
+    ep->retention.dying = NULL;
+    enter_stage(ep, RDMUX_STEADY);
     if (ep->setup != NULL) {
         rdmux_path_attempt_close(ep);
         free_proof_region(ep->setup);
@@ -642,29 +653,22 @@ void rdmux_failover_abandon(struct rdmux_ep *ep)
     rdmux_list_remove(&ep->places.busy);
 }
 
-static void note_revocation(struct rdmux_ep *ep, uint64_t region, uint32_t number, bool is_answered)
+static void abandon(struct rdmux_ep *ep)
 {
-    if (is_answered) {
-        rdmux_reconnect_revocation_answered(ep, region, number);
-    } else {
-        rdmux_reconnect_note_revocation(ep, region, number);
+    if (ep->failover->stage != RDMUX_STEADY) {
+        abandon_move(ep);
     }
+    rdmux_reconnect_leave(ep);
 }
 
 const struct rdmux_failover_hooks rdmux_failover_hooks = {
     .run = rdmux_replay_run,
     .confirm = rdmux_replay_confirm,
-    .ignores = rdmux_failover_ignores,
-    .remote_cut = rdmux_replay_remote_cut,
-    .takes_fault = rdmux_failover_takes_fault,
-    .takes_silence = rdmux_failover_takes_silence,
-    .step = rdmux_failover_step,
+    .quiet = fall_quiet,
+    .takes_loss = takes_loss,
     .message = rdmux_failover_told,
     .tell_received = rdmux_replay_tell,
     .channel_broken = rdmux_reconnect_note_broken,
-    .revocation = note_revocation,
-    .abandon = rdmux_failover_abandon,
+    .abandon = abandon,
     .end_requests = rdmux_replay_end,
-    .leave_channel = rdmux_reconnect_leave,
-    .destroy = rdmux_failover_destroy,
 };

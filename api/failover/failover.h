@@ -3,8 +3,9 @@
  * Failover moves an endpoint whose path fails to another path. failover.c moves the endpoint from
  * one path to the next. replay.c keeps every request until the peer's library is known to have it,
  * so that the endpoint can be moved. control_reconnect.c reconnects a lost control channel.
- * failback.c prepares the return to a better path, path_history.c knows how the paths fared. All of it runs as the cq's owner, except functions marked
- * "any thread". An endpoint without failover has ep->failover NULL and pays nothing.
+ * failback.c prepares the return to a better path, path_history.c knows how the paths fared. All of
+ * it runs as the cq's owner, except functions marked "any thread". failover_state.h has the state,
+ * which only these files know. An endpoint without failover has ep->failover NULL and pays nothing.
  *
  * An epoch is the time on one path. The messages (sends and write_imms) of one direction are
  * numbered from 1 across all epochs. The receiver's library counts the messages whose receive
@@ -19,7 +20,6 @@
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
-#include "api/core/failover.h"
 #include "api/core/mail.h"
 
 /* A socket on which the peer sent the HELLO of a control-channel reconnect. */
@@ -39,15 +39,7 @@ extern const struct rdmux_failover_hooks rdmux_failover_hooks;
 enum rdmux_status rdmux_failover_create(struct rdmux_ep *ep);
 void rdmux_failover_keep_setup(struct rdmux_ep *ep);
 void rdmux_failover_destroy(struct rdmux_ep *ep);
-/* Handles a path failure. False: the failure ends the endpoint, or failover does not apply. */
-bool rdmux_failover_takes_fault(struct rdmux_ep *ep);
-/* Handles silence of the peer on path and channel for the liveness time. False: the silence ends
- * the endpoint. */
-bool rdmux_failover_takes_silence(struct rdmux_ep *ep, const char *text);
-/* Returns whether `path` is the failed path that is still being quiesced; its events are
- * ignored. */
-bool rdmux_failover_ignores(const struct rdmux_ep *ep, const struct rdmux_provider_ep *path);
-/* Handles MOVE, RECEIVED and BACK. */
+/* Handles MOVE, RECEIVED, BACK and REVOKED of the peer, and notes a REVOKE of this side. */
 void rdmux_failover_told(struct rdmux_ep *ep, const struct rdmux_message *message);
 /* Chooses the next pair of paths when the handshake asks for one. */
 void rdmux_failover_choose(struct rdmux_ep *ep);
@@ -57,11 +49,7 @@ void rdmux_failover_arrived(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
 void rdmux_failover_lost(struct rdmux_ep *ep, enum rdmux_status status, const char *text);
 /* Runs the work that is due. */
 void rdmux_failover_step(struct rdmux_ep *ep);
-/* Runs the work that waits for quiet, before the cq sleeps. Returns whether any work was done. */
-bool rdmux_failover_quiet(struct rdmux_ep *ep);
 uint64_t rdmux_failover_deadline(const struct rdmux_ep *ep);
-/* The endpoint ends: gives it back the path that is still being quiesced, or none. */
-void rdmux_failover_abandon(struct rdmux_ep *ep);
 
 /* path_history.c. Records the failure of the current path; logs a path that fails repeatedly. */
 void rdmux_failover_note_loss(struct rdmux_ep *ep, uint64_t now_ns);
@@ -78,11 +66,6 @@ void rdmux_failover_order_pairs(struct rdmux_ep *ep);
 
 /* failback.c */
 void rdmux_failback_init(struct rdmux_failover *failover, const struct rdmux_ep_attr *attr);
-/* Rank of the better path that both sides get ready for; 0: none. */
-static inline size_t rdmux_failback_goal(const struct rdmux_ep *ep)
-{
-    return ep->failover->back.goal;
-}
 /* rdmux_failback_arrived(): a move is over. rdmux_failback_give_up(): the move does not
  * lead to a better path. */
 void rdmux_failback_arrived(struct rdmux_ep *ep);
@@ -96,10 +79,6 @@ bool rdmux_failback_step(struct rdmux_ep *ep);
 uint64_t rdmux_failback_deadline(const struct rdmux_ep *ep);
 /* Handles BACK. */
 void rdmux_failback_told(struct rdmux_ep *ep, const struct rdmux_message *message);
-static inline bool rdmux_failback_holds(const struct rdmux_ep *ep)
-{
-    return rdmux_failback_goal(ep) != 0 && ep->failover->stage == RDMUX_STEADY;
-}
 
 /* Handles the loss of the control channel: gives up what the handshake was doing; MOVE will be sent
  * again. */

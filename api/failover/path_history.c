@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* How the paths of an endpoint fared, and the order in which a move tries them. */
 #include "api/core/ep.h"
-#include "api/core/failover.h"
 #include "api/failover/failover.h"
+#include "api/failover/failover_state.h"
 #include "api/object/importers.h"
 #include "api/session/setup_state.h"
 #include "negotiation/handshake.h"
@@ -20,7 +20,7 @@ static struct rdmux_handshake *handshake_of(const struct rdmux_ep *ep)
 
 const char *rdmux_failover_bound_device(struct rdmux_ep *ep)
 {
-    char *bound = ep->failover->bound_device;
+    char *bound = ep->retention.bound_device;
     if (bound[0] != '\0' && !rdmux_mr_has_importer(ep->fabric, ep->id, RDMUX_ACCESS_ATOMIC_DEVICE)) {
         bound[0] = '\0';
     }

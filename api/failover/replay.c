@@ -6,7 +6,6 @@
  * returned before `confirmed` has passed it.
  */
 #include "api/core/ep.h"
-#include "api/core/failover.h"
 #include "api/core/mr.h"
 #include "api/core/remote.h"
 #include "api/data/bounce.h"
@@ -16,6 +15,7 @@
 #include "api/data/segments.h"
 #include "api/data/srq.h"
 #include "api/failover/failover.h"
+#include "api/failover/failover_state.h"
 #include "api/object/control_send.h"
 #include "api/object/mr.h"
 #include "api/progress/cq_owner.h"
@@ -55,13 +55,12 @@ static uint64_t larger(uint64_t a, uint64_t b)
 
 static void count_shared_receives(struct rdmux_ep *ep)
 {
-    struct rdmux_failover *failover = ep->failover;
     struct rdmux_replay *replay = &ep->failover->replay;
-    struct rdmux_request *at = failover->srq_seen == NULL ? ep->shared.done
-                                                          : failover->srq_seen->next;
+    struct rdmux_request *at = ep->retention.srq_seen == NULL ? ep->shared.done
+                                                              : ep->retention.srq_seen->next;
     for (; at != NULL; at = at->next) {
         replay->received += at->status == RDMUX_OK;
-        failover->srq_seen = at;
+        ep->retention.srq_seen = at;
     }
 }
 
@@ -145,16 +144,18 @@ void rdmux_replay_confirm(struct rdmux_ep *ep)
             replay->placed = larger(replay->placed, replay->looked + 1);
         }
     }
-    while (failover->confirmed != ring->next &&
-           is_confirmed(replay, rdmux_ring_record(ring, failover->confirmed), failover->confirmed)) {
-        failover->confirmed++;
+    while (ep->retention.confirmed != ring->next &&
+           is_confirmed(replay, rdmux_ring_record(ring, ep->retention.confirmed),
+                        ep->retention.confirmed)) {
+        ep->retention.confirmed++;
     }
     /* Records before `confirmed` are returned and reused. */
-    replay->marked = larger(replay->marked, failover->confirmed);
-    replay->looked = larger(replay->looked, failover->confirmed);
-    replay->placed = larger(replay->placed, failover->confirmed);
-    const struct rdmux_request *oldest = rdmux_ring_record(ring, failover->confirmed);
-    bool waits = failover->confirmed != ring->next && oldest->done && oldest->op == RDMUX_OP_WRITE;
+    replay->marked = larger(replay->marked, ep->retention.confirmed);
+    replay->looked = larger(replay->looked, ep->retention.confirmed);
+    replay->placed = larger(replay->placed, ep->retention.confirmed);
+    const struct rdmux_request *oldest = rdmux_ring_record(ring, ep->retention.confirmed);
+    bool waits = ep->retention.confirmed != ring->next && oldest->done &&
+                 oldest->op == RDMUX_OP_WRITE;
     if (!waits || replay->is_flushing) {
         failover->unplaced_ns = 0;
     } else if (failover->unplaced_ns == 0) {
@@ -164,9 +165,8 @@ void rdmux_replay_confirm(struct rdmux_ep *ep)
 
 bool rdmux_replay_awaits_count(const struct rdmux_ep *ep)
 {
-    const struct rdmux_failover *failover = ep->failover;
-    const struct rdmux_request *oldest = rdmux_ring_record(&ep->send, failover->confirmed);
-    return failover->confirmed != ep->send.next && oldest->done && is_message(oldest);
+    const struct rdmux_request *oldest = rdmux_ring_record(&ep->send, ep->retention.confirmed);
+    return ep->retention.confirmed != ep->send.next && oldest->done && is_message(oldest);
 }
 
 uint64_t rdmux_replay_received(const struct rdmux_ep *ep)
@@ -227,7 +227,7 @@ bool rdmux_replay_step(struct rdmux_ep *ep, bool quiet)
         rdmux_replay_tell(ep);
     }
     if (failover->unplaced_ns != 0 && (quiet || failover->unplaced_ns <= quiet_since ||
-                                       ep->send.next - failover->confirmed >= MOST_UNTOLD)) {
+                                       ep->send.next - ep->retention.confirmed >= MOST_UNTOLD)) {
         post_flush(ep);
     }
     return failover->untold_ns != 0 || failover->unplaced_ns != 0;
@@ -288,7 +288,6 @@ static void take_receives_back(struct rdmux_ep *ep)
 
 void rdmux_replay_cut(struct rdmux_ep *ep)
 {
-    struct rdmux_failover *failover = ep->failover;
     struct rdmux_replay *replay = &ep->failover->replay;
     struct rdmux_ring *ring = &ep->send;
     count_receives(ep);
@@ -299,7 +298,7 @@ void rdmux_replay_cut(struct rdmux_ep *ep)
     replay->given = ring->next + (in_part ? 1 : 0);
     rdmux_bounce_restore(ep);
     take_receives_back(ep);
-    for (uint64_t at = failover->confirmed; at != ring->head; at++) {
+    for (uint64_t at = ep->retention.confirmed; at != ring->head; at++) {
         forget_registrations(ep, rdmux_ring_record(ring, at));
     }
     replay->is_flushing = false;
@@ -360,14 +359,14 @@ bool rdmux_replay_settle(struct rdmux_ep *ep, uint64_t count)
             replay->placed = larger(replay->placed, at + 1);
         }
     }
-    for (uint64_t at = failover->confirmed; at != replay->given; at++) {
+    for (uint64_t at = ep->retention.confirmed; at != replay->given; at++) {
         settle_request(replay, rdmux_ring_record(ring, at), at);
     }
-    ring->next = failover->confirmed;
+    ring->next = ep->retention.confirmed;
     while (ring->next != replay->given && rdmux_ring_record(ring, ring->next)->done) {
         ring->next++;
     }
-    failover->confirmed = ring->next;
+    ep->retention.confirmed = ring->next;
     replay->marked = larger(replay->marked, ring->next);
     replay->placed = larger(replay->placed, ring->next);
     replay->looked = ring->next;
@@ -393,7 +392,7 @@ void rdmux_replay_resume(struct rdmux_ep *ep)
 void rdmux_replay_remote_cut(struct rdmux_ep *ep, const struct rdmux_provider_remote *from,
                              struct rdmux_provider_remote *to)
 {
-    for (uint64_t at = ep->failover->confirmed; at != ep->send.head; at++) {
+    for (uint64_t at = ep->retention.confirmed; at != ep->send.head; at++) {
         struct rdmux_request *request = rdmux_ring_record(&ep->send, at);
         if (request->remote == from) {
             request->remote = to;
@@ -440,10 +439,9 @@ uint64_t rdmux_replay_run(struct rdmux_ep *ep, uint64_t run)
 
 void rdmux_replay_end(struct rdmux_ep *ep)
 {
-    struct rdmux_failover *failover = ep->failover;
     struct rdmux_replay *replay = &ep->failover->replay;
     struct rdmux_ring *ring = &ep->send;
-    for (uint64_t at = failover->confirmed; at != ring->next; at++) {
+    for (uint64_t at = ep->retention.confirmed; at != ring->next; at++) {
         struct rdmux_request *request = rdmux_ring_record(ring, at);
         bool known = rdmux_op_reads(request->op)
                          ? request->done != 0
@@ -454,5 +452,5 @@ void rdmux_replay_end(struct rdmux_ep *ep)
             request->done = 0;
         }
     }
-    failover->confirmed = ring->head;
+    ep->retention.confirmed = ring->head;
 }

@@ -4,6 +4,7 @@
 
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
+#include "api/core/failover.h"
 #include "api/progress/cq_owner.h"
 #include "negotiation/control_channel.h"
 
@@ -19,8 +20,7 @@ void rdmux_ep_say(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
     if (status == RDMUX_OK || ep->phase != RDMUX_PHASE_READY) {
         return;
     }
-    if (ep->failover != NULL) {
-        ep->fabric->failover_hooks->channel_broken(ep, rdmux_last_error());
+    if (rdmux_failover_takes_channel(ep, rdmux_last_error())) {
         rdmux_cq_pend(ep->cq, ep);
     } else if (ep->fault == RDMUX_OK) {
         ep->fault = (uint32_t)status;
@@ -40,20 +40,12 @@ void rdmux_ep_tell(struct rdmux_ep *ep, const struct rdmux_message *message)
     }
 }
 
-/* Reports the received messages, which the peer must know before the end. */
-void rdmux_ep_tell_received(struct rdmux_ep *ep)
-{
-    if (ep->failover != NULL) {
-        ep->fabric->failover_hooks->tell_received(ep);
-    }
-}
-
 void rdmux_ep_tell_end(struct rdmux_ep *ep)
 {
     if (ep->session.has_end || ep->session.is_end_told) {
         return;
     }
-    rdmux_ep_tell_received(ep);
+    rdmux_failover_tell_received(ep); /* the peer must know it before the end */
     struct rdmux_message message = { .type = RDMUX_FRAME_END, .status = RDMUX_PEER_GONE };
     switch ((enum rdmux_status)ep->end.status) {
     case RDMUX_OK:

@@ -8,8 +8,6 @@
 /* Owner: ends one turn of `channel`, a control channel of the endpoint, or NULL. If its TLS session
  * still holds bytes, the endpoint gets another turn after the other endpoints. */
 void rdmux_ep_control_rests(struct rdmux_ep *ep, const struct rdmux_channel *channel);
-/* Owner: reports the received messages to the peer (RECEIVED), if the endpoint has failover. */
-void rdmux_ep_tell_received(struct rdmux_ep *ep);
 /* Owner: sends a message on the control channel. Does nothing without a channel. */
 void rdmux_ep_tell(struct rdmux_ep *ep, const struct rdmux_message *message);
 /* Owner: sends an encoded frame, as rdmux_ep_tell() does. */

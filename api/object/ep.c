@@ -280,9 +280,7 @@ static void flush_requests(struct rdmux_ep *ep)
     uint32_t cause = ep->end.status == RDMUX_OK || ep->end.is_cause_told ? RDMUX_FLUSHED
                                                                          : ep->end.status;
     bool failed = false;
-    if (ep->failover != NULL) {
-        ep->fabric->failover_hooks->end_requests(ep);
-    }
+    rdmux_failover_end_requests(ep);
     for (uint64_t at = ep->send.tail; at != ep->send.head; at++) {
         struct rdmux_request *request = &ep->send.records[at & ep->send.mask];
         if (request->done && request->status == RDMUX_OK && !failed) {
@@ -366,9 +364,7 @@ static void leave_control(struct rdmux_ep *ep)
         ep->session.heartbeat_group = NULL;
     }
     rdmux_joins_remove(ep->fabric, ep);
-    if (ep->failover != NULL) {
-        ep->fabric->failover_hooks->leave_channel(ep);
-    }
+    rdmux_failover_abandon(ep);
     if (ep->channel != NULL) {
         rdmux_channel_destroy(ep->channel);
         ep->channel = NULL;
@@ -379,19 +375,6 @@ static void leave_control(struct rdmux_ep *ep)
     }
     rdmux_read_drain_leave(ep);
     rdmux_mr_importer_gone(ep->fabric, ep->id);
-}
-
-/* Returns whether rdmux_accept() has not returned the endpoint yet, so that the program cannot
- * learn of its end. */
-static bool is_held(const struct rdmux_ep *ep)
-{
-    return (ep->events & RDMUX_EVENT_HELD) != 0;
-}
-
-static uint64_t held_deadline(const struct rdmux_ep *ep)
-{
-    uint32_t ms = ep->accept.acceptor->timeout_ms;
-    return ms == 0 ? UINT64_MAX : rdmux_now(ep->fabric) + (uint64_t)ms * 1000000;
 }
 
 static void finish_end(struct rdmux_ep *ep)
@@ -406,9 +389,8 @@ static void finish_end(struct rdmux_ep *ep)
         ep->events |= RDMUX_EVENT_DISCONNECTED;
     }
     rdmux_cq_pend(ep->cq, ep);
-    if (is_held(ep)) {
-        ep->end.deadline_ns = held_deadline(ep);
-        rdmux_ep_timer(ep);
+    if (rdmux_ep_is_held(ep)) {
+        rdmux_ep_linger_anew(ep);
     }
 }
 
@@ -460,7 +442,7 @@ static bool is_starved(const struct rdmux_ep *ep)
  * only when received, so none is lost. A channel that shares the path's socket ends with it. */
 static bool may_linger(const struct rdmux_ep *ep)
 {
-    bool closed = ep->session.has_end || is_held(ep);
+    bool closed = ep->session.has_end || rdmux_ep_is_held(ep);
     bool shares = ep->channel != NULL && rdmux_channel_is_attached(ep->channel);
     return ep->end.status == RDMUX_PEER_GONE && closed && ep->failover == NULL && !shares &&
            is_starved(ep);
@@ -495,9 +477,7 @@ void rdmux_ep_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *fo
               "endpoint %llu: ended with %s: %s", (unsigned long long)ep->id,
               rdmux_status_name(status), ep->info.text);
     rdmux_ep_tell_end(ep);
-    if (ep->failover != NULL) {
-        ep->fabric->failover_hooks->abandon(ep);
-    }
+    rdmux_failover_abandon(ep);
     if (lingers) {
         rdmux_remotes_end(ep);
         leave_control(ep);
@@ -517,27 +497,14 @@ void rdmux_ep_linger_step(struct rdmux_ep *ep)
     }
 }
 
-void rdmux_ep_linger_anew(struct rdmux_ep *ep)
-{
-    uint64_t wait_ms = ep->info.liveness_ms < RDMUX_LINGER_MS ? ep->info.liveness_ms
-                                                              : RDMUX_LINGER_MS;
-    if (ep->phase == RDMUX_PHASE_LINGERING) {
-        ep->end.deadline_ns = is_held(ep) ? held_deadline(ep)
-                                          : rdmux_now(ep->fabric) + wait_ms * 1000000;
-    }
-    rdmux_ep_timer(ep);
-}
-
 uint64_t rdmux_ep_linger_deadline(const struct rdmux_ep *ep)
 {
-    bool waits = ep->phase == RDMUX_PHASE_LINGERING ||
-                 (ep->phase == RDMUX_PHASE_ENDED && is_held(ep));
-    return waits ? ep->end.deadline_ns : UINT64_MAX;
+    return rdmux_ep_lingers(ep) ? ep->end.deadline_ns : UINT64_MAX;
 }
 
 void rdmux_ep_linger_over(struct rdmux_ep *ep)
 {
-    if (is_held(ep)) {
+    if (rdmux_ep_is_held(ep)) {
         rdmux_log(ep->fabric, RDMUX_LOG_WARN,
                   "endpoint %llu: it has ended, and nobody has accepted it in time; dropped",
                   (unsigned long long)ep->id);
@@ -572,9 +539,7 @@ void rdmux_ep_dismantle(struct rdmux_ep *ep)
     if (ep->phase == RDMUX_PHASE_READY) {
         rdmux_ep_tell_end(ep);
     }
-    if (ep->failover != NULL) {
-        ep->fabric->failover_hooks->abandon(ep);
-    }
+    rdmux_failover_abandon(ep);
     ep->fabric->life->leave_set_up(ep);
     enter_phase(ep, RDMUX_PHASE_CLOSED);
     rdmux_fast_path_forget(ep);
@@ -619,9 +584,6 @@ void rdmux_ep_free(struct rdmux_ep *ep)
     rdmux_ring_destroy(ep->fabric, &ep->send);
     rdmux_ring_destroy(ep->fabric, &ep->recv);
     rdmux_release(ep->fabric, ep->negotiated.candidates);
-    if (ep->failover != NULL) {
-        ep->fabric->failover_hooks->destroy(ep);
-    }
     rdmux_release(ep->fabric, ep);
 }
 

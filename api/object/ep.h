@@ -23,8 +23,6 @@ void rdmux_ep_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *fo
 void rdmux_ep_end_step(struct rdmux_ep *ep);
 /* Owner: advances an endpoint in LINGERING, which ends once no message waits. */
 void rdmux_ep_linger_step(struct rdmux_ep *ep);
-/* Owner: restarts the linger time after the endpoint got a receive or an owner. */
-void rdmux_ep_linger_anew(struct rdmux_ep *ep);
 /* Returns the deadline of an endpoint that lingers, or that ended before rdmux_accept() returned
  * it. UINT64_MAX: neither. rdmux_ep_linger_over() (owner) handles the expired deadline. */
 uint64_t rdmux_ep_linger_deadline(const struct rdmux_ep *ep);
@@ -32,7 +30,7 @@ void rdmux_ep_linger_over(struct rdmux_ep *ep);
 /* Owner: closes the endpoint; the next progress call frees its memory. No caller may hold its
  * handle except rdmux_ep_close(). */
 void rdmux_ep_dismantle(struct rdmux_ep *ep);
-/* Owner: frees a closed endpoint's memory. */
+/* Owner: frees a closed endpoint's memory, but for its failover. */
 void rdmux_ep_free(struct rdmux_ep *ep);
 /* Owner: checks that raw keys may be used on this endpoint. RDMUX_INVALID: it is no rdma://
  * endpoint, or is not connected. */

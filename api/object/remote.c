@@ -23,7 +23,7 @@ static bool is_on_null_path(const struct rdmux_remote *remote)
     return remote->path != NULL && remote->path == &remote->null_path;
 }
 
-void rdmux_remotes_cut(struct rdmux_ep *ep)
+void rdmux_remotes_cut(struct rdmux_ep *ep, rdmux_remote_switch_fn *switch_requests)
 {
     for (struct rdmux_list *at = ep->imports.all.next; at != &ep->imports.all; at = at->next) {
         struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
@@ -34,7 +34,7 @@ void rdmux_remotes_cut(struct rdmux_ep *ep)
         rdmux_remote_detach(remote);
         remote->null_path = (struct rdmux_provider_remote){ .ep = ep->path, .remote = remote };
         remote->path = &remote->null_path;
-        ep->fabric->failover_hooks->remote_cut(ep, path, &remote->null_path);
+        switch_requests(ep, path, &remote->null_path);
     }
     (void)rdmux_remotes_step(ep); /* revocations need not wait any longer */
 }

@@ -14,10 +14,13 @@ void rdmux_remote_revoked(struct rdmux_ep *ep, uint64_t region, uint32_t number)
 /* Owner: ends closed and revoked imports whose requests have drained. Returns true while some have
  * not drained. */
 bool rdmux_remotes_step(struct rdmux_ep *ep);
+/* Makes the requests that name an import's resolution on one path name the other one. */
+typedef void rdmux_remote_switch_fn(struct rdmux_ep *ep, const struct rdmux_provider_remote *from,
+                                    struct rdmux_provider_remote *to);
 /* Owner: the path closes and another one will follow. rdmux_remotes_cut() parks the imports on the
  * null path, where requests may still name them. rdmux_remotes_ask_again() asks the peer to resolve
  * them for the new path. */
-void rdmux_remotes_cut(struct rdmux_ep *ep);
+void rdmux_remotes_cut(struct rdmux_ep *ep, rdmux_remote_switch_fn *switch_requests);
 void rdmux_remotes_ask_again(struct rdmux_ep *ep);
 
 #endif

@@ -211,13 +211,11 @@ void rdmux_revoke_deliver(struct rdmux_cq *cq, struct rdmux_mail *mail)
     struct rdmux_ep *ep = rdmux_cq_endpoint(cq, revoke->ep_id);
     bool reaches = ep != NULL && ep->phase == RDMUX_PHASE_READY && ep->path != NULL &&
                    ep->ops != &rdmux_null_path_ops;
-    if (reaches || (ep != NULL && ep->phase == RDMUX_PHASE_READY && ep->failover->dying != NULL)) {
+    if (reaches || (ep != NULL && ep->phase == RDMUX_PHASE_READY && ep->retention.dying != NULL)) {
         struct rdmux_message message = { .type = RDMUX_FRAME_REVOKE,
                                          .id = revoke->number,
                                          .region = revoke->region };
-        if (ep->failover != NULL) {
-            ep->fabric->failover_hooks->revocation(ep, revoke->region, revoke->number, false);
-        }
+        (void)rdmux_failover_takes_message(ep, &message);
         ep->session.awaited_revokes++;
         rdmux_ep_tell(ep, &message);
     } else {

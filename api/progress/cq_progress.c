@@ -8,6 +8,7 @@
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
+#include "api/core/failover.h"
 #include "api/loop/service.h"
 #include "api/progress/cq_domain.h"
 #include "api/progress/cq_owner.h"
@@ -65,7 +66,7 @@ void rdmux_cq_drop_orphans(struct rdmux_cq *cq)
         next = at->next;
         struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept.link);
         if (ep->accept.acceptor->is_closed(ep->accept.acceptor)) {
-            cq->fabric->life->dismantle(ep);
+            cq->fabric->life->remove(ep);
         }
     }
 }
@@ -112,7 +113,7 @@ void rdmux_cq_free_all(struct rdmux_list *eps)
     while (!rdmux_list_empty(eps)) {
         struct rdmux_ep *ep = RDMUX_CONTAINER(eps->next, struct rdmux_ep, places.cq);
         rdmux_list_remove(&ep->places.cq);
-        ep->fabric->life->free(ep);
+        ep->fabric->life->remove(ep);
     }
 }
 
@@ -143,7 +144,7 @@ static __attribute__((noinline)) bool fall_quiet(struct rdmux_cq *cq)
         next = at->next;
         struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, places.busy);
         if (ep->phase == RDMUX_PHASE_READY) {
-            did = cq->fabric->life->quiet(ep) || did;
+            did = rdmux_failover_falls_quiet(ep) || did;
         }
     }
     return did;

@@ -144,8 +144,7 @@ static void silence_answered(struct rdmux_ep *ep)
 void rdmux_ep_path_fault(struct rdmux_ep *ep)
 {
     read_inbox(ep);
-    if (ep->phase != RDMUX_PHASE_READY ||
-        (ep->failover != NULL && ep->fabric->failover_hooks->takes_fault(ep))) {
+    if (ep->phase != RDMUX_PHASE_READY || rdmux_failover_takes_fault(ep)) {
         return;
     }
     uint64_t grace = ep->session.is_silence_answered ? 0 : grace_ms(ep);
@@ -202,7 +201,7 @@ static void answer_import(struct rdmux_ep *ep, const struct rdmux_message *quest
                 answer.access &= ~(uint32_t)RDMUX_ACCESS_REMOTE_ATOMIC;
                 answer.access |= RDMUX_ACCESS_ATOMIC_DEVICE; /* why the right is missing */
             } else if ((mr->access & RDMUX_ACCESS_ATOMIC_DEVICE) != 0 && ep->failover != NULL) {
-                memcpy(ep->failover->bound_device, ep->info.device, sizeof(ep->info.device));
+                memcpy(ep->retention.bound_device, ep->info.device, sizeof(ep->info.device));
             }
         }
         if (status == RDMUX_OK) {
@@ -267,7 +266,7 @@ static void handle_end(struct rdmux_ep *ep, const struct rdmux_message *message)
         return;
     }
     rdmux_ep_drain_path(ep);
-    rdmux_ep_tell_received(ep);
+    rdmux_failover_tell_received(ep);
     struct rdmux_message answer = { .type = RDMUX_FRAME_ENDED };
     rdmux_ep_tell(ep, &answer);
     ep->session.has_end = true;
@@ -301,9 +300,7 @@ void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
         rdmux_remote_revoked(ep, message.region, message.id);
         break;
     case RDMUX_FRAME_REVOKED:
-        if (ep->failover != NULL) {
-            ep->fabric->failover_hooks->revocation(ep, message.region, message.id, true);
-        }
+        (void)rdmux_failover_takes_message(ep, &message);
         ep->session.awaited_revokes -= ep->session.awaited_revokes != 0;
         rdmux_mr_revoke_answered(ep->fabric, message.region, message.id, ep->id);
         break;
@@ -322,12 +319,10 @@ void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
     case RDMUX_FRAME_MOVE:
     case RDMUX_FRAME_RECEIVED:
     case RDMUX_FRAME_BACK:
-        if (ep->failover == NULL) {
+        if (!rdmux_failover_takes_message(ep, &message)) {
             rdmux_ep_fail(ep, RDMUX_PROTOCOL,
                           "control channel: frame of type 0x%02x without failover",
                           (unsigned)message.type);
-        } else {
-            ep->fabric->failover_hooks->message(ep, &message);
         }
         break;
     case RDMUX_FRAME_FAULT:
@@ -372,7 +367,7 @@ void rdmux_ep_control_step(struct rdmux_ep *ep)
     }
     if (ep->phase == RDMUX_PHASE_READY && ep->rdmacm != NULL) {
         more = more || (ep->flow.is_shutdown_asked && !ep->session.is_shutdown_sent &&
-                        ep->fabric->life->rdmacm_shutdown(ep));
+                        !rdmux_ep_hang_up(ep));
     } else if (ep->phase == RDMUX_PHASE_READY && ep->flow.is_shutdown_asked &&
                !ep->session.is_shutdown_sent) {
         if (!ep->session.is_flush_posted && ep->fault == RDMUX_OK &&

@@ -4,6 +4,7 @@
 #include "api/session/liveness.h"
 
 #include "api/core/ep.h"
+#include "api/core/failover.h"
 #include "api/data/completion.h"
 #include "api/object/control_send.h"
 #include "api/object/ep.h"
@@ -102,7 +103,7 @@ static void beat_endpoint(struct rdmux_ep *ep, uint64_t now_ns)
         snprintf(text, sizeof(text), "the peer was silent for %u ms, its liveness time",
                  ep->info.liveness_ms);
         rdmux_ep_drain_path(ep);
-        if (ep->failover == NULL || !ep->fabric->failover_hooks->takes_silence(ep, text)) {
+        if (!rdmux_failover_takes_silence(ep, text)) {
             rdmux_ep_fail(ep, RDMUX_PEER_GONE, "%s", text);
         }
         return;
@@ -136,12 +137,6 @@ static void beat_endpoint(struct rdmux_ep *ep, uint64_t now_ns)
 
 void rdmux_ep_live_timers(struct rdmux_ep *ep, uint64_t now_ns)
 {
-    if (ep->failover != NULL) {
-        ep->fabric->failover_hooks->step(ep);
-    }
-    if (ep->phase != RDMUX_PHASE_READY) {
-        return;
-    }
     if (ep->session.unexplained_deadline_ns != 0 && now_ns >= ep->session.unexplained_deadline_ns) {
         rdmux_ep_path_fault(ep);
         return;

@@ -46,6 +46,8 @@ struct rdmux_path_attempt {
 };
 
 struct rdmux_setup {
+    /* Advances the set-up, rdmux_ep_setup_step(). Failover searches the next path by it. */
+    void (*step)(struct rdmux_ep *ep);
     enum setup_stage stage;     /* written by rdmux_setup_enter() alone */
     struct rdmux_ep_attr attr;  /* without the caller's strings */
     char local[RDMUX_NAME_MAX]; /* attr.local, "" if none */

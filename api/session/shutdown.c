@@ -3,6 +3,8 @@
 #include "api/session/shutdown.h"
 
 #include "api/core/ep.h"
+#include "api/core/failover.h"
+#include "api/data/completion.h"
 #include "api/data/cq.h"
 #include "api/object/control_send.h"
 #include "api/object/ep.h"
@@ -20,12 +22,22 @@ void rdmux_ep_end_after_flush(struct rdmux_ep *ep)
     if (ep->session.flush_request.status == RDMUX_OK) {
         struct rdmux_message message = { .type = RDMUX_FRAME_END, .status = RDMUX_OK };
         ep->session.is_shutdown_sent = true;
-        rdmux_ep_tell_received(ep);
+        rdmux_failover_tell_received(ep);
         rdmux_ep_tell(ep, &message);
     } else if (ep->fault == RDMUX_OK) {
         rdmux_provider_failed(ep->path, (enum rdmux_status)ep->session.flush_request.status,
                               "shutdown: not everything was placed at the peer");
     }
+}
+
+bool rdmux_ep_hang_up(struct rdmux_ep *ep)
+{
+    if (ep->fault == RDMUX_OK && ep->send.next == ep->send.head &&
+        rdmux_ep_done_before(ep, ep->send.head)) {
+        ep->session.is_shutdown_sent = true;
+        ep->rdmacm->hang_up(ep->path);
+    }
+    return ep->session.is_shutdown_sent;
 }
 
 static bool has_ended(void *user)

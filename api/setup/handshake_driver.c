@@ -259,7 +259,7 @@ void rdmux_setup_run(struct rdmux_ep *ep)
             send_action(ep, &action);
             break;
         case RDMUX_ACTION_OPEN:
-            rdmux_path_attempt_open(ep, &action);
+            rdmux_path_attempt_open(ep, &action, rdmux_setup_run);
             break;
         case RDMUX_ACTION_CONNECT:
             rdmux_path_attempt_connect(ep, &action);

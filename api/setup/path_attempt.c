@@ -198,6 +198,7 @@ struct device_job {
     struct rdmux_local_path path;
     enum rdmux_status status;
     char error[RDMUX_TEXT_MAX];
+    void (*run)(struct rdmux_ep *ep); /* carries out what the handshake asks for */
 };
 
 static void device_opened(struct rdmux_cq *cq, struct rdmux_mail *mail)
@@ -214,7 +215,7 @@ static void device_opened(struct rdmux_cq *cq, struct rdmux_mail *mail)
             rdmux_fail(job->status, "%s", job->error);
             report_result(ep, RDMUX_ACTION_OPEN, job->status, NULL, 0);
         }
-        ep->fabric->life->negotiate(ep);
+        job->run(ep);
     }
     rdmux_release(cq->fabric, job);
 }
@@ -234,7 +235,8 @@ static void open_device(struct rdmux_job *base)
 }
 
 static enum rdmux_status ask_for_device(struct rdmux_ep *ep, const struct rdmux_provider_ops *ops,
-                                        const struct rdmux_local_path *path)
+                                        const struct rdmux_local_path *path,
+                                        void (*run)(struct rdmux_ep *ep))
 {
     struct device_job *job = rdmux_allocate(ep->fabric, sizeof(*job));
     if (job == NULL) {
@@ -247,6 +249,7 @@ static enum rdmux_status ask_for_device(struct rdmux_ep *ep, const struct rdmux_
     job->attempt = ep->setup->attempt.number;
     job->ops = ops;
     job->path = *path;
+    job->run = run;
     ep->setup->attempt.is_opening = true;
     rdmux_cq_job_begins(ep->cq);
     rdmux_worker_run(ep->fabric, &job->job);
@@ -267,7 +270,8 @@ static enum rdmux_status check_scope(struct rdmux_ep *ep, const struct rdmux_off
                       path->provider, bound);
 }
 
-void rdmux_path_attempt_open(struct rdmux_ep *ep, const struct rdmux_handshake_action *action)
+void rdmux_path_attempt_open(struct rdmux_ep *ep, const struct rdmux_handshake_action *action,
+                             void (*run)(struct rdmux_ep *ep))
 {
     struct rdmux_setup *setup = ep->setup;
     const struct rdmux_offer_path *path = &setup->offer->paths[action->ours];
@@ -290,7 +294,7 @@ void rdmux_path_attempt_open(struct rdmux_ep *ep, const struct rdmux_handshake_a
         device_is_open(ep, ops);
         return;
     } else {
-        status = ask_for_device(ep, ops, &path->path);
+        status = ask_for_device(ep, ops, &path->path, run);
     }
     if (status != RDMUX_OK) {
         report_result(ep, RDMUX_ACTION_OPEN, status, NULL, 0);

@@ -632,15 +632,3 @@ void rdmux_rdmacm_abandon(struct rdmux_ep *ep)
         setup->call = NULL;
     }
 }
-
-/* -------------------------------------------------------------------------------------- the end */
-
-bool rdmux_rdmacm_shutdown_step(struct rdmux_ep *ep)
-{
-    if (ep->fault == RDMUX_OK && ep->send.next == ep->send.head &&
-        rdmux_ep_done_before(ep, ep->send.head)) {
-        ep->session.is_shutdown_sent = true;
-        ep->rdmacm->hang_up(ep->path);
-    }
-    return !ep->session.is_shutdown_sent;
-}

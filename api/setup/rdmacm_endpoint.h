@@ -39,8 +39,5 @@ void rdmux_rdmacm_accept(struct rdmux_ep *ep, struct rdmux_rdmacm_call *call);
 void rdmux_rdmacm_step(struct rdmux_ep *ep);
 /* Owner: the set-up ends; releases what it holds. */
 void rdmux_rdmacm_abandon(struct rdmux_ep *ep);
-/* Owner: a shutdown was requested. Ends the connection once all requests are done. True: not
- * yet. */
-bool rdmux_rdmacm_shutdown_step(struct rdmux_ep *ep);
 
 #endif

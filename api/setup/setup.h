@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
  * Set-up of endpoints. All functions run in the cq's owner; the worker thread only resolves names
- * and opens devices. Each file calls those before it in this header, and none behind it: what set-up
- * starts, its end and its events reach each other through fabric->life.
+ * and opens devices. Each file calls those before it in this header. What is behind it is reached by
+ * pointers: set-up's end reaches its events by fabric->life, a path attempt the handshake by `run`,
+ * and failover the next step by setup->step.
  */
 #ifndef RDMUX_API_SETUP_SETUP_H
 #define RDMUX_API_SETUP_SETUP_H
@@ -60,7 +61,9 @@ bool rdmux_figures_find(void *user, const struct rdmux_offer_path *ours,
 
 /* path_attempt.c: the handshake's actions on a path. Each reports its result to the handshake, at
  * once or later. */
-void rdmux_path_attempt_open(struct rdmux_ep *ep, const struct rdmux_handshake_action *action);
+/* run: carries out what the handshake asks for once a result has come later. */
+void rdmux_path_attempt_open(struct rdmux_ep *ep, const struct rdmux_handshake_action *action,
+                             void (*run)(struct rdmux_ep *ep));
 void rdmux_path_attempt_connect(struct rdmux_ep *ep, const struct rdmux_handshake_action *action);
 void rdmux_path_attempt_write_proof(struct rdmux_ep *ep,
                                     const struct rdmux_handshake_action *action);

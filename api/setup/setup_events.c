@@ -175,7 +175,12 @@ void rdmux_ep_control_ready(struct rdmux_ep *ep)
 void rdmux_ep_timers(struct rdmux_ep *ep, uint64_t now_ns)
 {
     if (ep->phase == RDMUX_PHASE_READY) {
-        rdmux_ep_live_timers(ep, now_ns);
+        if (ep->failover != NULL) {
+            rdmux_failover_step(ep);
+        }
+        if (ep->phase == RDMUX_PHASE_READY) {
+            rdmux_ep_live_timers(ep, now_ns);
+        }
         return;
     }
     if (ep->phase == RDMUX_PHASE_ENDING) {

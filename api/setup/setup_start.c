@@ -25,6 +25,7 @@ enum rdmux_status rdmux_ep_setup_create(struct rdmux_ep *ep, const struct rdmux_
         return rdmux_fail(RDMUX_NO_MEMORY, "endpoint: out of memory");
     }
     ep->setup = setup;
+    setup->step = rdmux_ep_setup_step;
     setup->dialing = -1;
     setup->yield_ns = UINT64_MAX;
     setup->attr = *attr;

@@ -68,7 +68,7 @@ if missing=$(mutation_can_build); then
     tap 'nothing cut out, late packets change nothing' whole_passes
     tap 'without the cut, late bytes overwrite newer ones' is_caught '^# faults injected .*memory mismatches [1-9]' 'packets come late' \
         api/failover/failover.c 'if \(path->ops->ep_quiesce\(path, &counts\) == RDMUX_IN_PROGRESS\) \{\s+return;\s+\}(?s:.*?)rdmux_ep_close_path\(ep, path\);' \
-        '(void)counts; failover->dying = NULL; rdmux_replay_cut(ep); rdmux_read_drain_cut(ep); rdmux_remotes_cut(ep);'
+        '(void)counts; ep->retention.dying = NULL; rdmux_replay_cut(ep); rdmux_read_drain_cut(ep); rdmux_remotes_cut(ep, rdmux_replay_remote_cut);'
     tap 'without the counts, messages come twice' is_caught '^# faults injected .*doubled [1-9]' 'roce: queue' api/failover/replay.c \
         'replay->acked = count;\s+mark_counted_messages\(ep, replay->given\);\s+if \(replay->marked_number != count\) \{\s+return false;\s+\}' ''
     tap "with the device's completions for the library's, messages are lost" is_caught '^# faults injected .*lost [1-9]' 'the device is removed' api/failover/replay.c \

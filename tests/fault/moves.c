@@ -338,8 +338,7 @@ static void enter(const struct side *side)
 
 static bool has_path(const struct rdmux_ep *ep)
 {
-    return ep->phase == RDMUX_PHASE_READY && ep->failover != NULL &&
-           ep->failover->stage == RDMUX_STEADY;
+    return ep->phase == RDMUX_PHASE_READY && ep->failover != NULL && !rdmux_failover_is_moving(ep);
 }
 
 /* Reports a fault as a provider does, unless the endpoint is moving or has ended. */

@@ -2,10 +2,10 @@
 /* Failover: endpoints that continue over another path when theirs breaks. */
 #include "api/core/cq.h"
 #include "api/core/ep.h"
-#include "api/core/failover.h"
 #include "api/core/mr.h"
 #include "api/core/remote.h"
 #include "api/failover/failover.h"
+#include "api/failover/failover_state.h"
 #include "api/object/offer.h"
 #include "tests/unit/failover_scene.h"
 

@@ -5,10 +5,10 @@
 #include "tests/unit/failover_scene.h"
 
 #include "api/core/fabric.h"
-#include "api/core/failover.h"
 #include "api/core/mr.h"
 #include "api/core/remote.h"
 #include "api/core/srq.h"
+#include "api/failover/failover_state.h"
 #include "api/object/offer.h"
 #include "negotiation/reconnect_proof.h"
 #include "negotiation/tls.h"

@@ -4,7 +4,7 @@
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
-#include "api/core/failover.h"
+#include "api/failover/failover_state.h"
 #include "tests/unit/failover_scene.h"
 
 #include <arpa/inet.h>
