@@ -59,8 +59,9 @@ function(rdmux_harden_data_path)
         list(APPEND data_path ${sources})
     endforeach()
     set_source_files_properties(${data_path} PROPERTIES COMPILE_OPTIONS "${harden_data_path}")
-    # rdmux_write() and rdmux_cq_poll()
+    # rdmux_write() and the other posts, and rdmux_cq_poll()
     set_source_files_properties(${PROJECT_SOURCE_DIR}/api/data/post.c
+                                ${PROJECT_SOURCE_DIR}/api/data/request.c
                                 ${PROJECT_SOURCE_DIR}/api/data/cq.c PROPERTIES
                                 COMPILE_OPTIONS "${harden_data_path};${RDMUX_FAST_PATH_OPTIONS}")
 endfunction()

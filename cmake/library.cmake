@@ -25,7 +25,8 @@ foreach(folder api negotiation providers shm tcp_fallback)
     endif()
 endforeach()
 
-set_source_files_properties(${PROJECT_SOURCE_DIR}/api/data/post.c ${PROJECT_SOURCE_DIR}/api/data/cq.c PROPERTIES
+set_source_files_properties(${PROJECT_SOURCE_DIR}/api/data/post.c ${PROJECT_SOURCE_DIR}/api/data/request.c
+                            ${PROJECT_SOURCE_DIR}/api/data/cq.c PROPERTIES
                             COMPILE_OPTIONS "${RDMUX_FAST_PATH_OPTIONS}")
 rdmux_harden_data_path()
 

@@ -129,8 +129,8 @@ struct rdmux_ep_shared_receives {
 struct rdmux_ep_retention {
     /* Requests before this are confirmed and may be returned. Without failover see send.next. */
     uint64_t confirmed;
-    /* Receives of shared.done up to this one are counted; NULL: none. completion.c clears it when it
-     * returns the receive. */
+    /* Receives of shared.done up to this one are counted; NULL: none. completion.c clears it when
+     * it returns the receive. */
     struct rdmux_request *srq_seen;
     bool is_moving;                  /* the path is lost, and the next one is not there yet */
     uint32_t moved_to;               /* epoch of the last move */
@@ -270,8 +270,8 @@ static inline bool rdmux_ep_delivers(const struct rdmux_ep *ep)
     return ep->phase - RDMUX_PHASE_READY <= RDMUX_PHASE_LINGERING - RDMUX_PHASE_READY;
 }
 
-/* Returns whether rdmux_accept() has not returned the endpoint yet, so that the program cannot learn
- * of its end. */
+/* Returns whether rdmux_accept() has not returned the endpoint yet, so that the program cannot
+ * learn of its end. */
 static inline bool rdmux_ep_is_held(const struct rdmux_ep *ep)
 {
     return (ep->events & RDMUX_EVENT_HELD) != 0;

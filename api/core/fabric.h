@@ -102,11 +102,11 @@ struct rdmux_domain_slot {
 };
 
 /* What the cq, the data path and the objects call in the layers above them, for endpoints that are
- * in set-up, moving or ending, or that have work besides requests. fabric.c installs the table, which
- * life.c defines. Owner. */
+ * in set-up, moving or ending, or that have work besides requests. fabric.c installs the table,
+ * which life.c defines. Owner. */
 struct rdmux_life {
-    /* Advances the set-up, the move or the end of an endpoint: one on cq->lists.busy in each round of
-     * progress, and one in set-up that was pended. May end the endpoint, but never frees it. */
+    /* Advances the set-up, the move or the end of an endpoint: one on cq->lists.busy in each round
+     * of progress, and one in set-up that was pended. May end the endpoint, but never frees it. */
     void (*step)(struct rdmux_ep *ep);
     /* Does the work in ep->work, and that of an end that waits for receives. Called after requests
      * were drained, so what it finds done has been counted. */
@@ -122,13 +122,14 @@ struct rdmux_life {
     uint64_t (*deadline)(const struct rdmux_ep *ep);
     /* Does what is due at now_ns. May close the endpoint, but never frees it. */
     void (*timers)(struct rdmux_ep *ep, uint64_t now_ns);
-    /* Closes an endpoint without a handle, which frees it at the next progress; frees a closed one. */
+    /* Closes an endpoint of which the program has no handle; the next progress frees it. Frees a
+     * closed endpoint. */
     void (*remove)(struct rdmux_ep *ep);
 };
 
 /*
- * What failover adds, for the layers below it. They call it by the functions of core/failover.h, which
- * test ep->failover first: an endpoint without failover pays for that test alone. Owner.
+ * What failover adds, for the layers below it. They call it by the functions of core/failover.h,
+ * which test ep->failover first: an endpoint without failover pays for that test alone. Owner.
  */
 struct rdmux_failover_hooks {
     /* Returns how many of `run` requests from the send ring's `next` on may go to the path. */
@@ -148,10 +149,12 @@ struct rdmux_failover_hooks {
     /* Notes that sending on the control channel failed, for the reason in `text`. Closes nothing:
      * the caller may be reading the channel. */
     void (*channel_broken)(struct rdmux_ep *ep, const char *text);
-    /* The endpoint ends. Gives a move up: the endpoint has the path that is being quiesced, or none.
-     * Gives a reconnect of the control channel up, and lets no other one find the endpoint. */
+    /* The endpoint ends. Gives up a move: the endpoint has the path that is being quiesced, or none.
+     * Gives up a reconnect of the control channel, and lets no later one find the endpoint. Called
+     * again, it does nothing. */
     void (*abandon)(struct rdmux_ep *ep);
-    /* The endpoint has ended, and its path is quiet: marks unconfirmed requests as not done. Once. */
+    /* The endpoint has ended, and its path is quiet: marks unconfirmed requests as not done. Called
+     * once. */
     void (*end_requests)(struct rdmux_ep *ep);
 };
 

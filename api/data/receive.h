@@ -17,8 +17,8 @@ void rdmux_ep_offer_waiting_receives(struct rdmux_ep *ep);
  * rdmux_ep_offer_early_receives() then offers them, and returns true once all are offered. */
 void rdmux_ep_resolve_receives(struct rdmux_ep *ep);
 bool rdmux_ep_offer_early_receives(struct rdmux_ep *ep);
-/* Owner: restarts the time that the endpoint lingers, if it does: it began to, or got a receive or an
- * owner. */
+/* Owner: restarts the time for which the endpoint lingers, if it does: it began to, or got a receive
+ * or an owner. */
 void rdmux_ep_linger_anew(struct rdmux_ep *ep);
 
 #endif

@@ -130,6 +130,29 @@ RDMUX_HOT void rdmux_send_begin(struct rdmux_request *request, uint32_t op, uint
     request->sequence = sequence;
 }
 
+/* Counts a request of the application that was queued. */
+RDMUX_HOT void rdmux_count_request(struct rdmux_ep *ep, uint32_t op, uint64_t length)
+{
+    if (op == RDMUX_OP_SEND || op == RDMUX_OP_SEND_IMM) {
+        ep->stats.sends++;
+        ep->stats.bytes_sent += length;
+        return;
+    }
+    switch (op) {
+    case RDMUX_OP_WRITE:
+    case RDMUX_OP_WRITE_IMM:
+        ep->stats.writes++;
+        ep->stats.bytes_sent += length;
+        break;
+    case RDMUX_OP_READ:
+        ep->stats.reads++;
+        break;
+    default:
+        ep->stats.atomics++;
+        break;
+    }
+}
+
 /* Sets the fields of a receive record that do not depend on the receive. */
 RDMUX_HOT void rdmux_receive_begin(struct rdmux_request *request)
 {
@@ -187,6 +210,15 @@ static inline bool rdmux_spare_is_zero(const struct rdmux_wr *wr)
 
 /* Returns the error of a request that the endpoint does not take. */
 enum rdmux_status rdmux_ep_refuse_post(const struct rdmux_ep *ep);
+/* Checks any request of the send side, and queues it at the ring's head. */
+enum rdmux_status rdmux_ep_queue(struct rdmux_ep *ep, const struct rdmux_wr *wr);
+/* Posts an empty PLACED write, a request of the core (control.c, read_drain.c, replay.c). It is not
+ * in the ring: *flush is initialised here, and belongs to the path until it is done. Returns false
+ * if the path takes none now, or has failed. */
+bool rdmux_ep_flush(struct rdmux_ep *ep, struct rdmux_request *flush);
+enum rdmux_status rdmux_ring_create(struct rdmux_fabric *fabric, struct rdmux_ring *ring,
+                                    uint32_t depth, uint32_t max_sge, uint32_t max_inline);
+void rdmux_ring_destroy(struct rdmux_fabric *fabric, struct rdmux_ring *ring);
 
 static inline struct rdmux_sge rdmux_piece(const void *buf, size_t length, struct rdmux_mr *mr)
 {

@@ -6,7 +6,6 @@
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
 #include "api/core/mr.h"
-#include "api/data/post.h"
 #include "api/data/request.h"
 #include "api/data/srq.h"
 #include "api/data/srq_device.h"

@@ -9,7 +9,6 @@
 #include "api/core/mr.h"
 #include "api/core/remote.h"
 #include "api/data/bounce.h"
-#include "api/data/post.h"
 #include "api/data/receive.h"
 #include "api/data/request.h"
 #include "api/data/segments.h"

@@ -11,7 +11,7 @@
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
 #include "api/core/mail.h"
-#include "api/data/post.h"
+#include "api/data/request.h"
 #include "api/object/importers.h"
 #include "api/progress/cq_owner.h"
 #include "api/progress/endpoint_table.h"

@@ -7,7 +7,7 @@
 #include "api/core/failover.h"
 #include "api/core/mr.h"
 #include "api/data/completion.h"
-#include "api/data/post.h"
+#include "api/data/request.h"
 #include "api/data/srq.h"
 #include "api/object/control_send.h"
 #include "api/object/ep.h"

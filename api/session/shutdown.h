@@ -7,8 +7,8 @@
 
 /* Owner: after the flush of a shutdown, sends END to the peer or reports the failure. */
 void rdmux_ep_end_after_flush(struct rdmux_ep *ep);
-/* Owner: a shutdown was asked of an rdmacm endpoint. Ends the connection once all requests are done.
- * False: not yet. */
+/* Owner: a shutdown was asked of an rdmacm endpoint. Ends the connection once all requests are
+ * done. False: not yet. */
 bool rdmux_ep_hang_up(struct rdmux_ep *ep);
 
 #endif
