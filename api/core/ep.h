@@ -235,7 +235,7 @@ struct rdmux_ep {
     struct rdmux_ep_flow flow;
     struct rdmux_bounce *bounce;     /* NULL: the path needs no keys */
     struct rdmux_segments *segments; /* NULL: no request needs segmenting */
-    struct rdmux_failover *failover; /* NULL: none */
+    struct rdmux_failover *failover; /* known to api/failover alone; NULL: none */
     struct rdmux_provider_domain *domain;
     struct rdmux_ring send;
     struct rdmux_ring recv;

@@ -322,9 +322,7 @@ enum rdmux_status rdmux_ep_queue(struct rdmux_ep *ep, const struct rdmux_wr *wr)
 
 bool rdmux_ep_flush(struct rdmux_ep *ep, struct rdmux_request *flush)
 {
-    memset(flush, 0, sizeof(*flush));
-    rdmux_send_begin(flush, RDMUX_OP_WRITE, RDMUX_PLACED, 0, 0, NULL, ep->send.next);
-    flush->internal = 1;
+    rdmux_own_begin(flush, RDMUX_OP_WRITE, RDMUX_PLACED, ep->send.next);
     size_t posted = 0;
     enum rdmux_status status = ep->ops->post(ep->path, flush, 1, 0, &posted);
     if (posted == 0 && status != RDMUX_AGAIN) {

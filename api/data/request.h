@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Request records: how the send side, the receive side and SRQs find and fill records. [data path]
+ * Request records: how the send side, the receive side, SRQs and the core itself find and fill
+ * records. [data path]
  */
 #ifndef RDMUX_API_DATA_REQUEST_H
 #define RDMUX_API_DATA_REQUEST_H
@@ -11,6 +12,8 @@
 #include "api/core/mr.h"
 #include "api/data/bounce.h"
 #include "api/progress/cq_owner.h"
+
+#include <string.h>
 
 /* For functions on every request's way, which gcc would not inline because they have more than one
  * caller. If RDMUX_HOT is already defined, nothing is inlined: coverage counts branches once. */
@@ -128,6 +131,15 @@ RDMUX_HOT void rdmux_send_begin(struct rdmux_request *request, uint32_t op, uint
     request->keys = RDMUX_BOUNCE_OWN;
     request->context = context;
     request->sequence = sequence;
+}
+
+/* Begins a request of the core: without a list, and without an entry for the application. */
+static inline void rdmux_own_begin(struct rdmux_request *request, uint32_t op, uint32_t flags,
+                                   uint64_t sequence)
+{
+    memset(request, 0, sizeof(*request));
+    rdmux_send_begin(request, op, flags, 0, 0, NULL, sequence);
+    request->internal = 1;
 }
 
 /* Counts a request of the application that was queued. */

@@ -6,8 +6,6 @@
 
 #include "api/data/request.h"
 
-#include <string.h>
-
 enum rdmux_status rdmux_segments_open(struct rdmux_ep *ep, uint64_t max_message)
 {
     if (max_message == 0) {
@@ -42,18 +40,16 @@ static void fill_piece(struct rdmux_segments *segments, uint32_t index, struct r
     uint32_t flags = whole->flags & RDMUX_INLINE;
     flags |= first ? whole->flags & RDMUX_FENCE : 0;
     flags |= last ? whole->flags & RDMUX_PLACED : 0;
-    memset(piece, 0, sizeof(*piece));
-    piece->op = whole->op == RDMUX_OP_WRITE_IMM && !last ? (uint32_t)RDMUX_OP_WRITE : whole->op;
-    piece->flags = flags;
+    rdmux_own_begin(piece,
+                    whole->op == RDMUX_OP_WRITE_IMM && !last ? (uint32_t)RDMUX_OP_WRITE : whole->op,
+                    flags, whole->sequence);
     piece->imm = whole->imm;
-    piece->internal = 1;
     piece->length = last ? rest : segments->max;
     piece->context = whole;
     piece->sges = &segments->sges[(size_t)index * RDMUX_SGE_MAX];
     piece->sge_count = rdmux_slice(whole, segments->given, piece->length, piece->sges);
     piece->remote = whole->remote;
     piece->offset = whole->offset + segments->given;
-    piece->sequence = whole->sequence;
 }
 
 enum rdmux_status rdmux_segments_give(struct rdmux_ep *ep, bool *blocked)

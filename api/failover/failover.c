@@ -13,7 +13,6 @@
 #include "api/failover/failover_state.h"
 
 #include "api/core/ep.h"
-#include "api/core/failover.h"
 #include "api/object/control_send.h"
 #include "api/object/ep.h"
 #include "api/object/joins.h"

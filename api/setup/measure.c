@@ -11,6 +11,7 @@
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
 #include "api/core/mr.h"
+#include "api/data/request.h"
 #include "api/session/setup_state.h"
 #include "api/setup/setup.h"
 
@@ -196,15 +197,12 @@ static void begin_round(struct rdmux_ep *ep)
     size_round(measuring, ep->negotiated.path.max_message);
     measuring->sge.length = measuring->length;
     for (uint32_t i = 0; i < measuring->count; i++) {
-        measuring->requests[i] = (struct rdmux_request){
-            .op = RDMUX_OP_WRITE,
-            .flags = i + 1 == measuring->count ? RDMUX_PLACED : 0,
-            .internal = 1,
-            .sge_count = 1,
-            .length = measuring->length,
-            .sges = &measuring->sge,
-            .remote = attempt->remote,
-        };
+        struct rdmux_request *request = &measuring->requests[i];
+        rdmux_own_begin(request, RDMUX_OP_WRITE, i + 1 == measuring->count ? RDMUX_PLACED : 0, 0);
+        request->sge_count = 1;
+        request->length = measuring->length;
+        request->sges = &measuring->sge;
+        request->remote = attempt->remote;
     }
     measuring->posted = 0;
     measuring->since_ns = rdmux_now(ep->fabric);

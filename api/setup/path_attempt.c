@@ -7,6 +7,7 @@
 #include "api/core/ep.h"
 #include "api/core/mail.h"
 #include "api/core/mr.h"
+#include "api/data/request.h"
 #include "api/data/srq.h"
 #include "api/failover/failover.h"
 #include "api/loop/descriptors.h"
@@ -393,16 +394,13 @@ static void fill_parts(struct rdmux_ep *ep)
             .length = length,
             .mr = rdmux_mr_with(ep->setup->proof, attempt->path->cq->domain),
         };
-        attempt->parts[at] = (struct rdmux_request){
-            .op = RDMUX_OP_WRITE,
-            .flags = length == rest ? (uint32_t)RDMUX_PLACED : 0,
-            .internal = 1,
-            .sge_count = 1,
-            .length = length,
-            .sges = &attempt->sges[at],
-            .remote = attempt->remote,
-            .offset = attempt->given,
-        };
+        struct rdmux_request *part = &attempt->parts[at];
+        rdmux_own_begin(part, RDMUX_OP_WRITE, length == rest ? (uint32_t)RDMUX_PLACED : 0, 0);
+        part->sge_count = 1;
+        part->length = length;
+        part->sges = &attempt->sges[at];
+        part->remote = attempt->remote;
+        part->offset = attempt->given;
         attempt->given += length;
     }
 }
