@@ -10,6 +10,7 @@
 #include "api/object/ep.h"
 #include "api/progress/cq_owner.h"
 #include "api/progress/endpoint_table.h"
+#include "api/progress/places.h"
 #include "api/session/setup_state.h"
 #include "api/setup/setup.h"
 
@@ -39,7 +40,7 @@ static struct rdmux_ep *find_taken(const struct accepting *accepting)
     struct rdmux_ep *any = NULL;
     for (struct rdmux_list *at = accepting->cq->lists.accepting.next;
          at != &accepting->cq->lists.accepting; at = at->next) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept.link);
+        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, places.accepting);
         if (ep->accept.acceptor == &accepting->listener->acceptor) {
             any = ep;
             if (ep->accept.is_proved) {
@@ -56,7 +57,7 @@ static uint32_t count_setups(const struct accepting *accepting)
     uint32_t count = 0;
     for (struct rdmux_list *at = accepting->cq->lists.accepting.next;
          at != &accepting->cq->lists.accepting; at = at->next) {
-        const struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept.link);
+        const struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, places.accepting);
         count += ep->accept.acceptor == &accepting->listener->acceptor && !ep->accept.is_proved;
     }
     return count;
@@ -74,7 +75,7 @@ static struct rdmux_ep *find_idle(const struct accepting *accepting, uint32_t le
     uint32_t most = FAR_FEWER * least;
     for (struct rdmux_list *at = accepting->cq->lists.accepting.next;
          at != &accepting->cq->lists.accepting; at = at->next) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept.link);
+        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, places.accepting);
         if (ep->accept.acceptor != &accepting->listener->acceptor || ep->accept.is_proved ||
             rdmux_listener_setups_beside(ep) <= most) {
             continue;
@@ -119,7 +120,7 @@ static bool has_news(const struct accepting *accepting)
 {
     for (struct rdmux_list *at = accepting->cq->lists.accepting.next;
          at != &accepting->cq->lists.accepting; at = at->next) {
-        const struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept.link);
+        const struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, places.accepting);
         if (ep->accept.acceptor == &accepting->listener->acceptor && rdmux_setup_is_committed(ep) &&
             rdmux_setup_has_news(ep)) {
             return true;
@@ -177,10 +178,9 @@ static bool take_arrival(struct accepting *accepting, bool *has_none)
     }
     if (status == RDMUX_OK) {
         rdmux_listener_get(listener);
-        ep->accept.acceptor = &listener->acceptor;
-        ep->accept.quota = arrival.quota;
+        rdmux_setup_set_acceptor(ep, &listener->acceptor, arrival.quota);
         ep->events |= RDMUX_EVENT_HELD;
-        rdmux_list_append(&accepting->cq->lists.accepting, &ep->accept.link);
+        rdmux_ep_list_accepting(ep);
         status = rdmux_ep_start_accept(ep, &arrival);
     }
     if (status != RDMUX_OK) {
@@ -231,8 +231,7 @@ static enum rdmux_status accept_any(struct accepting *accepting, int timeout_ms,
     if (ep == NULL) {
         return accepting->status;
     }
-    rdmux_list_remove(&ep->accept.link);
-    ep->accept.is_proved = false;
+    rdmux_ep_unlist_accepting(ep);
     ep->user = accepting->attr->user; /* an earlier call may have taken it */
     ep->events &= ~(uint32_t)RDMUX_EVENT_HELD;
     /* its end, or messages in receives of an SRQ, may be there already */

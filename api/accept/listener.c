@@ -16,6 +16,7 @@
 #include "api/loop/service.h"
 #include "api/progress/cq_owner.h"
 #include "api/setup/rdmacm_endpoint.h"
+#include "api/setup/setup.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -95,8 +96,7 @@ static void release_endpoint(struct rdmux_ep *ep)
 {
     struct rdmux_listener *listener = rdmux_listener_of(ep->accept.acceptor);
     rdmux_listener_end_setup(listener, ep->accept.quota);
-    ep->accept.quota = NULL;
-    ep->accept.acceptor = NULL;
+    rdmux_setup_set_acceptor(ep, NULL, NULL);
     rdmux_listener_put(listener);
 }
 

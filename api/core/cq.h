@@ -29,6 +29,11 @@ struct rdmux_cq_domain {
     struct rdmux_provider_cq *cq;
 };
 
+/*
+ * The parts of a cq. The owner of a part alone writes it, other files call the owner's functions;
+ * scripts/lint wings checks this. rdmux_cq_create() initialises lists and locks.
+ */
+
 /* The endpoints by id and by the time of their timers. Owned by api/progress/endpoint_table.c. */
 struct rdmux_cq_table {
     struct rdmux_ep *buckets[RDMUX_EP_BUCKETS];
@@ -37,7 +42,7 @@ struct rdmux_cq_table {
     uint32_t timer_room;
 };
 
-/* Lists of the cq's endpoints. */
+/* Lists of the cq's endpoints. Owned by api/progress. */
 struct rdmux_cq_lists {
     struct rdmux_list eps;
     /* Closed endpoints whose handle is valid until the application's next poll or wait. */
@@ -50,7 +55,8 @@ struct rdmux_cq_lists {
     struct rdmux_list held;
 };
 
-/* Mail from other threads, and the worker's jobs that will send some. */
+/* Mail from other threads, and the worker's jobs that will send some. Owned by
+ * api/progress/cq_owner.c. */
 struct rdmux_cq_mailbox {
     pthread_mutex_t lock;
     struct rdmux_mail *mail; /* newest first */
@@ -58,7 +64,7 @@ struct rdmux_cq_mailbox {
     pthread_cond_t jobs_ended;
 };
 
-/* The claim of the service thread. */
+/* The claim of the service thread. Owned by api/progress. */
 struct rdmux_cq_claim {
     pthread_mutex_t lock; /* held by the service thread during a slice; a call waits on it */
     /* 1: the application sleeps in a call and checks DORMANT when it wakes. */
@@ -67,7 +73,7 @@ struct rdmux_cq_claim {
     uint64_t slices;  /* slices of the service thread so far */
 };
 
-/* What the service thread knows of the cq; its step_lock. */
+/* What the service thread knows of the cq; its step_lock. Owned by api/data/cq_service.c. */
 struct rdmux_cq_service {
     struct rdmux_list link;
     struct rdmux_watch work_watch;
@@ -126,7 +132,7 @@ struct rdmux_cq {
     int control_fd; /* control fd, an epoll of the control channels */
     /* eventfd: mail, and events that the service thread found while the application was away. */
     int wake_fd;
-    _Atomic uint32_t armed; /* enum rdmux_arming */
+    _Atomic uint32_t armed; /* enum rdmux_arming. Owned by api/progress. */
 
     struct rdmux_cq_mailbox mailbox;
     struct rdmux_cq_claim claim;

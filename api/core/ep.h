@@ -51,13 +51,6 @@ enum {
     RDMUX_WORK_CONTROL = 1 << 0,  /* rdmux_ep_control_step() has work */
     RDMUX_WORK_FAILOVER = 1 << 1, /* always set on an endpoint with failover */
 };
-/* A control frame queued for handling outside the provider's call. */
-struct rdmux_inbox {
-    struct rdmux_inbox *next;
-    size_t size;
-    uint8_t frame[];
-};
-
 /* The listener of an accepted endpoint, until rdmux_accept() returns the endpoint. */
 struct rdmux_acceptor {
     uint32_t timeout_ms; /* longest wait of the endpoint; 0: no limit */
@@ -70,7 +63,12 @@ struct rdmux_acceptor {
     void (*release)(struct rdmux_ep *ep);
 };
 
-/* What set-up agreed on. Written by api/setup. */
+/*
+ * The parts of an endpoint. The owner of a part alone writes it, other files call the owner's
+ * functions; scripts/lint wings checks this. rdmux_ep_create() initialises the list links.
+ */
+
+/* What set-up agreed on. Owned by api/setup. */
 struct rdmux_ep_negotiated {
     enum rdmux_role role;
     uint32_t attempt;
@@ -78,15 +76,20 @@ struct rdmux_ep_negotiated {
     bool is_announced; /* an event reports the outcome of set-up */
     struct rdmux_provider_ep_attr path_attr;
     struct rdmux_local_path path;
-    struct sockaddr_storage peer_sockaddr;
-    socklen_t peer_sockaddr_length;
-    struct sockaddr_storage local_sockaddr; /* address of attr.local */
-    socklen_t local_sockaddr_length;        /* 0: none */
-    struct rdmux_candidate *candidates;     /* kept for the explanation */
+    struct rdmux_candidate *candidates; /* kept for the explanation */
     size_t candidate_count;
 };
 
-/* Limits of requests on the path in use. */
+/* Addresses of the control channel, which the sockets of paths use, too. Owned by
+ * api/session/channel_socket.c. */
+struct rdmux_ep_addresses {
+    struct sockaddr_storage peer;
+    socklen_t peer_length;         /* 0: none */
+    struct sockaddr_storage local; /* address of attr.local */
+    socklen_t local_length;        /* 0: none */
+};
+
+/* Limits of requests on the path in use. Owned by api/setup. */
 struct rdmux_ep_limits {
     uint64_t max_send;
     uint64_t max_recv;
@@ -99,20 +102,24 @@ struct rdmux_ep_limits {
 
 /* Why posted requests wait, and how the next poll begins. Owned by api/data. */
 struct rdmux_ep_flow {
-    bool is_pending; /* on cq->pending */
     bool is_blocked; /* post returned RDMUX_AGAIN; waits for path->resume */
     bool wants_writable;
     /* The last poll had no room for receives, so receives come first in the next one. */
     bool is_receive_first;
     /* Some receives of the ring wait for keys before they go to the provider. */
     bool has_waiting_receives;
-    bool is_doorbell_held;
-    bool is_shutdown_asked;
-    uint64_t fenced_until; /* requests from this sequence on lack RDMUX_FENCE */
-    uint64_t starved_at;   /* recv.next + 1 when a message found no receive; 0: never */
+    bool is_shutdown_asked; /* later requests are refused */
+    uint64_t fenced_until;  /* requests from this sequence on lack RDMUX_FENCE */
+    uint64_t starved_at;    /* recv.next + 1 when a message found no receive; 0: never */
 };
 
-/* The endpoint's part in a shared receive queue. Owned by api/data/srq.c. */
+/* Whether the endpoint is on the cq's lists that each request checks. Owned by api/progress. */
+struct rdmux_ep_queued {
+    bool is_pending;       /* on cq->pending */
+    bool is_doorbell_held; /* on cq->doorbells */
+};
+
+/* The endpoint's part in a shared receive queue. Owned by api/data. */
 struct rdmux_ep_shared_receives {
     struct rdmux_request *done; /* done receives of this endpoint, oldest first */
     struct rdmux_request *done_last;
@@ -140,22 +147,23 @@ struct rdmux_ep_retention {
     char bound_device[RDMUX_NAME_MAX];
 };
 
-/* Membership in the lists and tables of the cq and the fabric. */
+/* Membership in the lists and tables of the cq. Owned by api/progress. */
 struct rdmux_ep_places {
     struct rdmux_list pending;    /* cq->pending */
     struct rdmux_list busy;       /* cq->lists.busy */
     struct rdmux_list held;       /* cq->lists.held */
-    struct rdmux_list cq;         /* cq->lists.eps */
-    struct rdmux_list join;       /* fabric->joins, fabric->lock */
+    struct rdmux_list accepting;  /* cq->lists.accepting */
+    struct rdmux_list cq;         /* cq->lists.eps, closed or dropped */
     struct rdmux_ep *bucket_next; /* in cq->table.buckets */
     struct rdmux_ep *doorbell_next;
     uint32_t timer; /* in cq->table.timers */
 };
 
-/* Imports of the peer's regions. Owned by api/object/remote.c. */
+/* Imports of the peer's regions. Owned by api/object. */
 struct rdmux_ep_imports {
     struct rdmux_list all;
-    struct rdmux_list ready; /* imports whose REMOTE_READY is not returned yet */
+    /* Imports whose REMOTE_READY is not returned yet. A poll takes them off. */
+    struct rdmux_list ready;
     uint32_t next_id;
 };
 
@@ -166,25 +174,42 @@ struct rdmux_ep_read_drain {
     struct rdmux_request request;
 };
 
-/* The end of the endpoint, and its cause. */
+/* Revocations of regions that the peer has imported. Owned by api/object/revoke.c. */
+struct rdmux_ep_revocations {
+    uint32_t awaited; /* REVOKE messages sent without a REVOKED yet */
+};
+
+/* The process at the other end. Owned by api/object/peer_process.c. */
+struct rdmux_ep_process {
+    struct rdmux_peer_process *peer;
+    struct rdmux_heartbeat_group *heartbeat_group;
+};
+
+/* Control frames that came through a path sharing the socket, oldest first. Owned by
+ * api/object/inbox.c. */
+struct rdmux_ep_inbox {
+    struct rdmux_inbox_frame *first;
+    struct rdmux_inbox_frame *last; /* valid unless the inbox is empty */
+};
+
+/* The cause of a failure, and its effect on requests. Owned by api/data. */
+struct rdmux_ep_cause {
+    bool is_told;        /* a failed request was returned with the cause */
+    bool is_in_doubt;    /* requests at the provider end with RDMUX_OUTCOME_UNKNOWN */
+    bool is_unexplained; /* the path is lost without a reason, so the peer is asked (SILENT) */
+    char text[RDMUX_TEXT_MAX]; /* of ep->fault */
+};
+
+/* The end of the endpoint. Owned by api/object/ep.c. */
 struct rdmux_ep_end {
-    uint32_t status;    /* why the endpoint ended */
-    bool is_cause_told; /* a failed request was returned with the cause */
-    bool is_in_doubt;   /* requests at the provider end with RDMUX_OUTCOME_UNKNOWN */
+    uint32_t status; /* why the endpoint ended */
     /* Deadline of ENDING, LINGERING, and an end before rdmux_accept(). */
     uint64_t deadline_ns;
-    char fault_text[RDMUX_TEXT_MAX];
 };
 
 /* The session with the peer: control channel, liveness, shutdown. Owned by api/session. */
 struct rdmux_ep_session {
-    struct rdmux_peer_process *peer;
-    struct rdmux_heartbeat_group *heartbeat_group;
     uint64_t connected_ns;
-    /* Control frames that came through a path sharing the socket, oldest first. */
-    struct rdmux_inbox *inbox;
-    struct rdmux_inbox *inbox_last;
-    uint32_t awaited_revokes; /* REVOKE messages sent without a REVOKED yet */
 
     /* Liveness */
     uint64_t heartbeat_ns; /* next heartbeat */
@@ -197,7 +222,6 @@ struct rdmux_ep_session {
     /* A lost path without a reason */
     /* Deadline for the control channel to explain the lost path. 0: the path is not lost. */
     uint64_t unexplained_deadline_ns;
-    bool is_unexplained;      /* the path is lost without a reason, so the peer is asked (SILENT) */
     bool is_silence_answered; /* neither side knows the reason */
     bool is_silence_asked;    /* the peer asked, and waits for the outcome of our requests */
 
@@ -211,11 +235,10 @@ struct rdmux_ep_session {
     struct rdmux_request flush_request; /* for shutdown */
 };
 
-/* The endpoint at the listener that accepted it. Owned by api/accept. */
+/* The endpoint at the listener that accepted it. Owned by api/setup. */
 struct rdmux_ep_accept {
     struct rdmux_acceptor *acceptor; /* not NULL until rdmux_accept() returns the endpoint */
     struct rdmux_peer_quota *quota;  /* peer quota that counts the endpoint at the listener */
-    struct rdmux_list link;          /* cq->lists.accepting */
     bool is_proved;
 };
 
@@ -225,13 +248,13 @@ struct rdmux_ep {
     const struct rdmux_provider_ops *ops; /* of the path */
     struct rdmux_provider_ep *path;       /* NULL until committed */
     struct rdmux_cq *cq;
-    uint32_t phase;             /* enum rdmux_ep_phase; object/ep.c writes it */
-    uint32_t events;            /* RDMUX_EVENT_* */
-    uint32_t fault;             /* status of rdmux_provider_failed(), handled at the next drain */
+    uint32_t phase;  /* enum rdmux_ep_phase. Owned by api/object/ep.c. */
+    uint32_t events; /* RDMUX_EVENT_* */
+    /* Status of rdmux_provider_failed(), handled at the next drain. Owned by api/data/fault.c. */
+    uint32_t fault;
     uint8_t work;               /* RDMUX_WORK_* */
     _Atomic bool has_fast_path; /* the path can use the cq's fast path, see fast_path.h */
-    /* An rdmacm endpoint: the peer is not rdmux. `rdmacm` is set once the endpoint has a path. */
-    bool is_rdmacm;
+    struct rdmux_ep_queued queued;
     struct rdmux_ep_flow flow;
     struct rdmux_bounce *bounce;     /* NULL: the path needs no keys */
     struct rdmux_segments *segments; /* NULL: no request needs segmenting */
@@ -244,19 +267,27 @@ struct rdmux_ep {
     struct rdmux_ep_shared_receives shared;
     struct rdmux_ep_places places;
     const struct rdmux_rdmacm_ops *rdmacm; /* rdmacm endpoint; NULL: the peer is rdmux */
+    /* An rdmacm endpoint: the peer is not rdmux. `rdmacm` is set once the endpoint has a path. */
+    bool is_rdmacm;
     struct rdmux_ep_stats stats;
 
     /* Control path. */
     uint64_t id;
     struct rdmux_fabric *fabric;
     struct rdmux_ep_retention retention;
+    struct rdmux_ep_cause cause;
     struct rdmux_ep_end end;
     struct rdmux_channel *channel;
     struct rdmux_setup *setup; /* NULL once connected or failed */
     struct rdmux_ep_session session;
+    struct rdmux_ep_process process;
+    struct rdmux_ep_inbox inbox;
     struct rdmux_ep_imports imports;
+    struct rdmux_ep_revocations revocations;
     struct rdmux_ep_read_drain drain;
+    struct rdmux_list join; /* fabric->joins, fabric->lock. Owned by api/object/joins.c. */
     struct rdmux_ep_negotiated negotiated;
+    struct rdmux_ep_addresses addresses;
     struct rdmux_ep_accept accept;
     struct rdmux_ep_secrets *secrets;
     uint64_t reserved;

@@ -105,13 +105,7 @@ static void srq_received(struct rdmux_ep *ep, struct rdmux_request *request)
     } else {
         take_off(&ep->shared.taken, request);
     }
-    request->next = NULL;
-    if (ep->shared.done == NULL) {
-        ep->shared.done = request;
-    } else {
-        ep->shared.done_last->next = request;
-    }
-    ep->shared.done_last = request;
+    rdmux_srq_append_done(ep, request);
 }
 
 void rdmux_provider_received(struct rdmux_provider_ep *path, struct rdmux_request *request,
@@ -154,11 +148,11 @@ static inline void fill_wc(struct rdmux_wc *wc, struct rdmux_ep *ep,
  * flushed, whatever cause the provider reports for them. */
 static void tell_failure(struct rdmux_ep *ep, struct rdmux_request *request)
 {
-    if (ep->end.is_cause_told && request->status != RDMUX_OUTCOME_UNKNOWN) {
+    if (ep->cause.is_told && request->status != RDMUX_OUTCOME_UNKNOWN) {
         request->status = RDMUX_FLUSHED;
     }
     /* A request that a move leaves in doubt does not end the endpoint. */
-    ep->end.is_cause_told = ep->failover == NULL || request->status != RDMUX_OUTCOME_UNKNOWN;
+    ep->cause.is_told = ep->failover == NULL || request->status != RDMUX_OUTCOME_UNKNOWN;
 }
 
 /* The functions below write entries from `at` up to `end`, and return where the next entry goes. */
@@ -173,7 +167,7 @@ RDMUX_HOT struct rdmux_wc *take_sends(struct rdmux_ep *ep, struct rdmux_wc *at,
         if (!request->done) {
             break;
         }
-        if (RDMUX_UNLIKELY(ep->end.is_cause_told) && request->status == RDMUX_OK) {
+        if (RDMUX_UNLIKELY(ep->cause.is_told) && request->status == RDMUX_OK) {
             request->status = RDMUX_FLUSHED; /* it was done before an earlier request failed */
         }
         if (!rdmux_request_is_silent(request)) {
@@ -471,8 +465,7 @@ size_t rdmux_cq_take(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
     const struct rdmux_wc *end = wc + max;
     do {
         struct rdmux_ep *ep = RDMUX_CONTAINER(cq->pending.next, struct rdmux_ep, places.pending);
-        rdmux_list_remove(&ep->places.pending);
-        ep->flow.is_pending = false;
+        rdmux_cq_unpend(ep);
         bool ordinary = RDMUX_LIKELY(ep->path != NULL) && RDMUX_LIKELY(is_ordinary(ep));
         at = ordinary ? drain_ordinary(ep, at, end) : drain_all(ep, at, end);
         if (RDMUX_UNLIKELY(at == end || !ordinary) && rdmux_ep_has_entries(ep)) {
@@ -503,18 +496,13 @@ bool rdmux_cq_move(struct rdmux_cq *cq)
     rdmux_list_init(&again);
     while (!rdmux_list_empty(&cq->pending)) {
         struct rdmux_ep *ep = RDMUX_CONTAINER(cq->pending.next, struct rdmux_ep, places.pending);
-        rdmux_list_remove(&ep->places.pending);
-        ep->flow.is_pending = false;
+        rdmux_cq_unpend(ep);
         rdmux_ep_move(ep);
-        struct rdmux_list *next = ep->flow.is_pending ? &again : &moved;
-        rdmux_list_remove(&ep->places.pending);
-        ep->flow.is_pending = true; /* until all are moved, rdmux_cq_pend() does not link it again */
-        rdmux_list_append(next, &ep->places.pending);
+        rdmux_cq_set_apart(ep, ep->queued.is_pending ? &again : &moved);
     }
     while (!rdmux_list_empty(&moved)) {
         struct rdmux_ep *ep = RDMUX_CONTAINER(moved.next, struct rdmux_ep, places.pending);
-        rdmux_list_remove(&ep->places.pending);
-        ep->flow.is_pending = false;
+        rdmux_cq_unpend(ep);
         /* The provider reported while it got requests. */
         bool reported = ep->path != NULL && ep->path->ready;
         if (reported || rdmux_ep_has_entries(ep)) {
@@ -524,8 +512,7 @@ bool rdmux_cq_move(struct rdmux_cq *cq)
     }
     while (!rdmux_list_empty(&again)) {
         struct rdmux_ep *ep = RDMUX_CONTAINER(again.next, struct rdmux_ep, places.pending);
-        rdmux_list_remove(&ep->places.pending);
-        ep->flow.is_pending = false;
+        rdmux_cq_unpend(ep);
         rdmux_cq_pend(cq, ep);
         more = true;
     }

@@ -298,7 +298,7 @@ enum rdmux_status rdmux_cq_destroy(struct rdmux_cq *cq)
     }
     while (!rdmux_list_empty(&cq->lists.accepting)) {
         fabric->life->remove(
-            RDMUX_CONTAINER(cq->lists.accepting.next, struct rdmux_ep, accept.link));
+            RDMUX_CONTAINER(cq->lists.accepting.next, struct rdmux_ep, places.accepting));
     }
     rdmux_cq_free_all(&cq->lists.closed);
     rdmux_cq_free_all(&cq->lists.dropped);

@@ -134,8 +134,7 @@ static bool attention_due(struct rdmux_cq *cq, uint64_t now)
 /* Owner: progresses a cq whose application is away. Returns whether there is more to do at once. */
 static bool run_slice(struct rdmux_cq *cq)
 {
-    cq->claim.slices++;
-    cq->claim.is_in_slice = true;
+    rdmux_cq_begin_slice(cq);
     /* The descriptor of an armed cq stays readable from its wake-up to the application's next
      * call. */
     bool armed = rdmux_cq_is_armed(cq);
@@ -159,7 +158,7 @@ static bool run_slice(struct rdmux_cq *cq)
     } else if (armed && !woken && !rdmux_list_empty(&cq->pending)) {
         rdmux_cq_tell(cq);
     }
-    cq->claim.is_in_slice = false;
+    rdmux_cq_end_slice(cq);
     return more;
 }
 

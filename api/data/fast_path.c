@@ -128,8 +128,8 @@ static bool ep_is_idle(const struct rdmux_ep *ep)
 {
     return (ep->events | ep->fault | ep->work | ep->flow.wants_writable |
             ep->flow.has_waiting_receives | ep->flow.is_shutdown_asked | ep->flow.is_blocked |
-            ep->flow.is_pending | ep->flow.is_doorbell_held | ep->path->ready | ep->path->resume) ==
-               0 &&
+            ep->queued.is_pending | ep->queued.is_doorbell_held | ep->path->ready |
+            ep->path->resume) == 0 &&
            rdmux_list_empty(&ep->imports.ready) && ep->send.tail == ep->send.head &&
            (ep->segments == NULL || !ep->segments->is_busy);
 }

@@ -23,6 +23,7 @@
 #include "api/data/request.h"
 #include "api/data/segments.h"
 #include "api/progress/cq_owner.h"
+#include "api/progress/places.h"
 
 #include <string.h>
 
@@ -304,11 +305,7 @@ RDMUX_HOT void drain_done(struct rdmux_ep *ep)
 
 static RDMUX_COLD void hold_doorbell(struct rdmux_ep *ep)
 {
-    if (!ep->flow.is_doorbell_held) {
-        ep->flow.is_doorbell_held = true;
-        ep->places.doorbell_next = ep->cq->doorbells;
-        ep->cq->doorbells = ep;
-    }
+    rdmux_ep_hold_doorbell(ep);
 }
 
 /* Posts waiting requests. only: the only waiting request, which may go; NULL: any number may
@@ -355,7 +352,7 @@ static void keep_inline(struct rdmux_ep *ep, uint64_t from)
 static RDMUX_COLD void hold_request(struct rdmux_ep *ep, uint64_t from, bool more)
 {
     keep_inline(ep, from);
-    if (ep->flow.is_doorbell_held && !more) {
+    if (ep->queued.is_doorbell_held && !more) {
         ep->ops->doorbell(ep->path);
     }
 }

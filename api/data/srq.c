@@ -124,6 +124,39 @@ uint32_t rdmux_srq_available(const struct rdmux_ep *ep)
     return unclaimed_receives(ep->srq) + ep->shared.offered;
 }
 
+void rdmux_srq_flush(struct rdmux_ep *ep)
+{
+    while (ep->shared.taken != NULL) {
+        struct rdmux_request *request = ep->shared.taken;
+        ep->shared.taken = request->next;
+        request->done = 1;
+        request->status = RDMUX_FLUSHED;
+        request->opcode = RDMUX_WC_RECV;
+        request->wc_flags = 0;
+        rdmux_srq_append_done(ep, request);
+    }
+}
+
+static void unput_all(struct rdmux_srq *srq, struct rdmux_request **list)
+{
+    while (*list != NULL) {
+        struct rdmux_request *request = *list;
+        *list = request->next;
+        rdmux_srq_unput(srq, request);
+    }
+}
+
+void rdmux_srq_untake(struct rdmux_ep *ep)
+{
+    unput_all(ep->srq, &ep->shared.taken);
+}
+
+void rdmux_srq_untake_all(struct rdmux_ep *ep)
+{
+    unput_all(ep->srq, &ep->shared.done);
+    unput_all(ep->srq, &ep->shared.taken);
+}
+
 void rdmux_srq_leave(struct rdmux_ep *ep)
 {
     ep->srq->set_aside -= ep->shared.reserved + ep->shared.offered;

@@ -20,6 +20,12 @@ void rdmux_srq_leave(struct rdmux_ep *ep);
  * rdmux_srq_unput() returns it to the front of the posted list (its endpoint closed). */
 void rdmux_srq_put(struct rdmux_srq *srq, struct rdmux_request *request);
 void rdmux_srq_unput(struct rdmux_srq *srq, struct rdmux_request *request);
+/* Owner: completes the receives that messages were filling as flushed. */
+void rdmux_srq_flush(struct rdmux_ep *ep);
+/* Owner: returns to the posted list the receives that messages were filling, or all receives that
+ * the endpoint has taken. */
+void rdmux_srq_untake(struct rdmux_ep *ep);
+void rdmux_srq_untake_all(struct rdmux_ep *ep);
 /* Returns the provider SRQ on the cq's domain, and opens it for the first caller with the receives
  * posted so far. max_sge: pieces of a list that the paths there take; 0: no limit. */
 enum rdmux_status rdmux_srq_domain(struct rdmux_srq *srq, struct rdmux_provider_cq *cq,
@@ -29,5 +35,17 @@ enum rdmux_status rdmux_srq_domain(struct rdmux_srq *srq, struct rdmux_provider_
 void rdmux_srq_use(struct rdmux_srq *srq, const struct rdmux_provider_srq *provider, int change);
 /* Appends this record to the posted list. */
 void rdmux_srq_append(struct rdmux_srq *srq, struct rdmux_request *request);
+
+/* Owner: appends a receive that is done to those that the endpoint returns. [data path] */
+static inline void rdmux_srq_append_done(struct rdmux_ep *ep, struct rdmux_request *request)
+{
+    request->next = NULL;
+    if (ep->shared.done == NULL) {
+        ep->shared.done = request;
+    } else {
+        ep->shared.done_last->next = request;
+    }
+    ep->shared.done_last = request;
+}
 
 #endif

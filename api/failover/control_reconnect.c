@@ -267,8 +267,7 @@ static void dial_connected(struct rdmux_ep *ep)
     int socket = reconnect->dialing;
     reconnect->dialing = -1;
     reconnect->until_ns = dial_answer_deadline(ep);
-    memcpy(&ep->negotiated.peer_sockaddr, address->ai_addr, address->ai_addrlen);
-    ep->negotiated.peer_sockaddr_length = address->ai_addrlen;
+    rdmux_ep_set_peer_address(ep, address->ai_addr, address->ai_addrlen);
     epoll_ctl(ep->cq->control_fd, EPOLL_CTL_DEL, socket, NULL);
     rdmux_channel_socket_prepare(socket);
     if (ep->fabric->auth != NULL && rdmux_tls_create(ep->fabric->auth, ep->negotiated.role, socket,
@@ -437,7 +436,7 @@ static bool say_standing(struct rdmux_ep *ep, enum rdmux_frame_type type,
 static bool hello_is_ours(const struct rdmux_ep *ep, const struct rdmux_hello *hello)
 {
     return memcmp(hello->resume, ep->failover->reconnect.name, sizeof(hello->resume)) == 0 &&
-           memcmp(hello->process, ep->session.peer->id, sizeof(hello->process)) == 0;
+           memcmp(hello->process, ep->process.peer->id, sizeof(hello->process)) == 0;
 }
 
 static void take_hello(struct rdmux_ep *ep, const uint8_t *bytes, size_t size)
@@ -499,7 +498,7 @@ static void take_channel(struct rdmux_ep *ep, struct rdmux_channel *channel,
     reconnect->is_broken = false;
     rdmux_heartbeat_group_renew(ep);
     rdmux_ep_watch_channel(ep);
-    atomic_store(&ep->session.peer->heard_ns, rdmux_now(ep->fabric));
+    rdmux_ep_heard(ep);
     rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: its control channel is there again",
               (unsigned long long)ep->id);
     rdmux_failover_resumed(ep, message);

@@ -13,14 +13,19 @@
 #include "api/failover/failover_state.h"
 
 #include "api/core/ep.h"
+#include "api/data/fault.h"
+#include "api/data/post.h"
 #include "api/object/control_send.h"
 #include "api/object/ep.h"
 #include "api/object/joins.h"
 #include "api/object/null_path.h"
 #include "api/object/read_drain.h"
 #include "api/object/remote.h"
+#include "api/object/revoke.h"
 #include "api/progress/cq_owner.h"
 #include "api/progress/endpoint_table.h"
+#include "api/progress/places.h"
+#include "api/session/control.h"
 #include "api/session/setup_state.h"
 #include "negotiation/control_channel.h"
 
@@ -91,7 +96,7 @@ void rdmux_failover_keep_setup(struct rdmux_ep *ep)
     free_proof_region(setup);
     ep->failover->setup = setup;
     ep->setup = NULL;
-    rdmux_list_remove(&ep->places.busy);
+    rdmux_ep_unlist_busy(ep);
 }
 
 void rdmux_failover_destroy(struct rdmux_ep *ep)
@@ -111,13 +116,6 @@ void rdmux_failover_destroy(struct rdmux_ep *ep)
     }
     rdmux_release(ep->fabric, failover);
     ep->failover = NULL;
-}
-
-static void keep_endpoint_busy(struct rdmux_ep *ep)
-{
-    if (rdmux_list_empty(&ep->places.busy)) {
-        rdmux_list_append(&ep->cq->lists.busy, &ep->places.busy);
-    }
 }
 
 /* -------------------------------------------------------------------------------------- the cut */
@@ -223,13 +221,12 @@ static void begin_move(struct rdmux_ep *ep, enum rdmux_status status, const char
     ep->retention.dying = ep->path;
     ep->path = &failover->null_path;
     ep->ops = &rdmux_null_path_ops;
-    ep->flow.is_blocked = true;
-    ep->fault = RDMUX_OK;
-    ep->session.unexplained_deadline_ns = 0;
-    ep->session.is_unexplained = false; /* a refusal shows when the import is resolved anew */
-    ep->session.is_silence_asked = false;
-    ep->session.awaited_revokes = 0;
-    keep_endpoint_busy(ep);
+    rdmux_ep_block(ep);
+    rdmux_ep_clear_fault(ep);
+    rdmux_ep_fault_explained(ep); /* a refusal shows when the import is resolved anew */
+    rdmux_ep_forget_silence(ep);
+    rdmux_ep_forget_revocations(ep);
+    rdmux_ep_list_busy(ep);
     cut_path(ep);
     rdmux_ep_timer(ep);
 }
@@ -259,7 +256,7 @@ static bool takes_fault(struct rdmux_ep *ep)
         return true; /* a fault of the attempt, see rdmux_path_attempt_step() */
     }
     if (failover->stage != RDMUX_STEADY) {
-        ep->fault = RDMUX_OK;
+        rdmux_ep_clear_fault(ep);
         return true;
     }
     if (!fault_is_of_path((enum rdmux_status)ep->fault)) {
@@ -267,7 +264,7 @@ static bool takes_fault(struct rdmux_ep *ep)
     }
     ep->fabric->life->control_ready(ep); /* if the peer has announced its end, that is the cause */
     if (ep->phase == RDMUX_PHASE_READY && failover->stage == RDMUX_STEADY && ep->fault != RDMUX_OK) {
-        begin_move(ep, (enum rdmux_status)ep->fault, ep->end.fault_text);
+        begin_move(ep, (enum rdmux_status)ep->fault, ep->cause.text);
     }
     return true;
 }
@@ -439,7 +436,7 @@ void rdmux_failover_arrived(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
     ep->path = path;
     ep->ops = path->ops;
     ep->domain = path->cq->domain;
-    ep->flow.is_blocked = false;
+    rdmux_ep_unblock(ep);
     enter_stage(ep, RDMUX_STEADY);
     if (failover->search.trying != 0) {
         failover->search.vain_ns[failover->search.trying - 1] = 0;
@@ -570,9 +567,9 @@ static void step_steady(struct rdmux_ep *ep, bool quiet)
         return;
     }
     if (rdmux_replay_step(ep, quiet) || awaits || goes_back) {
-        keep_endpoint_busy(ep);
+        rdmux_ep_list_busy(ep);
     } else if (ep->failover->stage == RDMUX_STEADY && ep->phase == RDMUX_PHASE_READY) {
-        rdmux_list_remove(&ep->places.busy);
+        rdmux_ep_unlist_busy(ep);
     }
 }
 
@@ -649,7 +646,7 @@ static void abandon_move(struct rdmux_ep *ep)
         failover->setup = ep->setup;
         ep->setup = NULL;
     }
-    rdmux_list_remove(&ep->places.busy);
+    rdmux_ep_unlist_busy(ep);
 }
 
 static void abandon(struct rdmux_ep *ep)

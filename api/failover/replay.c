@@ -9,6 +9,7 @@
 #include "api/core/mr.h"
 #include "api/core/remote.h"
 #include "api/data/bounce.h"
+#include "api/data/post.h"
 #include "api/data/receive.h"
 #include "api/data/request.h"
 #include "api/data/segments.h"
@@ -18,6 +19,7 @@
 #include "api/object/control_send.h"
 #include "api/object/mr.h"
 #include "api/progress/cq_owner.h"
+#include "api/session/shutdown.h"
 
 #include <string.h>
 
@@ -278,11 +280,7 @@ static void take_receives_back(struct rdmux_ep *ep)
     }
     ring->next = replay->seen;
     ring->offered = replay->seen;
-    while (ep->shared.taken != NULL) {
-        struct rdmux_request *request = ep->shared.taken;
-        ep->shared.taken = request->next;
-        rdmux_srq_unput(ep->srq, request);
-    }
+    rdmux_srq_untake(ep);
 }
 
 void rdmux_replay_cut(struct rdmux_ep *ep)
@@ -301,10 +299,7 @@ void rdmux_replay_cut(struct rdmux_ep *ep)
         forget_registrations(ep, rdmux_ring_record(ring, at));
     }
     replay->is_flushing = false;
-    if (!ep->session.is_shutdown_sent) {
-        ep->session.is_flush_posted = false;
-        ep->session.flush_request.done = 0;
-    }
+    rdmux_ep_forget_shutdown_flush(ep);
 }
 
 void rdmux_replay_nothing_given(struct rdmux_ep *ep)
@@ -384,7 +379,7 @@ void rdmux_replay_resume(struct rdmux_ep *ep)
     for (uint64_t at = ep->send.next; at != ep->send.head; at++) {
         find_registrations(ep, rdmux_ring_record(&ep->send, at));
     }
-    ep->flow.fenced_until = ep->send.head; /* repeated requests may have a fence */
+    rdmux_ep_expect_fences(ep); /* of repeated requests */
     rdmux_ep_offer_receives_again(ep, replay->seen);
 }
 

@@ -5,7 +5,9 @@
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
 #include "api/core/failover.h"
+#include "api/data/fault.h"
 #include "api/progress/cq_owner.h"
+#include "api/progress/places.h"
 #include "negotiation/control_channel.h"
 
 #include <stdio.h>
@@ -23,8 +25,7 @@ void rdmux_ep_say(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
     if (rdmux_failover_takes_channel(ep, rdmux_last_error())) {
         rdmux_cq_pend(ep->cq, ep);
     } else if (ep->fault == RDMUX_OK) {
-        ep->fault = (uint32_t)status;
-        snprintf(ep->end.fault_text, sizeof(ep->end.fault_text), "%s", rdmux_last_error());
+        rdmux_ep_set_fault(ep, status, rdmux_last_error());
         rdmux_cq_pend(ep->cq, ep);
     }
 }
@@ -75,8 +76,8 @@ void rdmux_ep_tell_end(struct rdmux_ep *ep)
 void rdmux_ep_control_rests(struct rdmux_ep *ep, const struct rdmux_channel *channel)
 {
     if (channel != NULL && !rdmux_channel_is_attached(channel) &&
-        rdmux_channel_holds_bytes(channel) && rdmux_list_empty(&ep->places.held)) {
-        rdmux_list_append(&ep->cq->lists.held, &ep->places.held);
+        rdmux_channel_holds_bytes(channel)) {
+        rdmux_ep_list_held(ep);
         rdmux_cq_poke(ep->cq);
     }
 }

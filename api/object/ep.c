@@ -12,12 +12,15 @@
 #include "api/data/bounce.h"
 #include "api/data/completion.h"
 #include "api/data/fast_path.h"
+#include "api/data/fault.h"
+#include "api/data/post.h"
 #include "api/data/receive.h"
 #include "api/data/request.h"
 #include "api/data/segments.h"
 #include "api/data/srq.h"
 #include "api/object/control_send.h"
 #include "api/object/importers.h"
+#include "api/object/inbox.h"
 #include "api/object/joins.h"
 #include "api/object/offer.h"
 #include "api/object/peer_process.h"
@@ -26,6 +29,7 @@
 #include "api/progress/cq_domain.h"
 #include "api/progress/cq_owner.h"
 #include "api/progress/endpoint_table.h"
+#include "api/progress/places.h"
 #include "negotiation/control_channel.h"
 #include "negotiation/explain.h"
 
@@ -192,12 +196,11 @@ enum rdmux_status rdmux_ep_create(struct rdmux_fabric *fabric, struct rdmux_cq *
     ep->id = atomic_fetch_add(&fabric->next_id, 1);
     ep->user = attr->user;
     ep->srq = attr->srq;
-    ep->limits.max_inline = attr->max_inline;
     rdmux_list_init(&ep->places.cq);
-    rdmux_list_init(&ep->places.join);
+    rdmux_list_init(&ep->join);
     rdmux_list_init(&ep->places.pending);
     rdmux_list_init(&ep->places.busy);
-    rdmux_list_init(&ep->accept.link);
+    rdmux_list_init(&ep->places.accepting);
     rdmux_list_init(&ep->places.held);
     rdmux_list_init(&ep->shared.link);
     rdmux_list_init(&ep->imports.all);
@@ -277,8 +280,8 @@ static bool has_started(const struct rdmux_ep *ep, uint64_t at)
  * request succeeded. */
 static void flush_requests(struct rdmux_ep *ep)
 {
-    uint32_t cause = ep->end.status == RDMUX_OK || ep->end.is_cause_told ? RDMUX_FLUSHED
-                                                                         : ep->end.status;
+    uint32_t cause = ep->end.status == RDMUX_OK || ep->cause.is_told ? RDMUX_FLUSHED
+                                                                     : ep->end.status;
     bool failed = false;
     rdmux_failover_end_requests(ep);
     for (uint64_t at = ep->send.tail; at != ep->send.head; at++) {
@@ -288,8 +291,8 @@ static void flush_requests(struct rdmux_ep *ep)
         }
         if (!request->done) {
             request->done = 1;
-            request->status = ep->end.is_in_doubt && has_started(ep, at) ? RDMUX_OUTCOME_UNKNOWN
-                                                                         : cause;
+            request->status = ep->cause.is_in_doubt && has_started(ep, at) ? RDMUX_OUTCOME_UNKNOWN
+                                                                           : cause;
             cause = RDMUX_FLUSHED;
         } else if (request->status == RDMUX_OK ||
                    (failed && request->status != RDMUX_OUTCOME_UNKNOWN)) {
@@ -310,21 +313,7 @@ static void flush_requests(struct rdmux_ep *ep)
         }
     }
     ep->recv.next = ep->recv.head;
-    while (ep->shared.taken != NULL) {
-        struct rdmux_request *request = ep->shared.taken;
-        ep->shared.taken = request->next;
-        request->next = NULL;
-        request->done = 1;
-        request->status = RDMUX_FLUSHED;
-        request->opcode = RDMUX_WC_RECV;
-        request->wc_flags = 0;
-        if (ep->shared.done == NULL) {
-            ep->shared.done = request;
-        } else {
-            ep->shared.done_last->next = request;
-        }
-        ep->shared.done_last = request;
-    }
+    rdmux_srq_flush(ep);
 }
 
 void rdmux_ep_close_path(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
@@ -359,27 +348,20 @@ static void close_path(struct rdmux_ep *ep)
 /* Detaches the endpoint from control channel, joins and revocations, so that nothing reaches it. */
 static void leave_control(struct rdmux_ep *ep)
 {
-    if (ep->session.heartbeat_group != NULL) {
-        rdmux_heartbeat_group_put(ep->fabric, ep->session.heartbeat_group);
-        ep->session.heartbeat_group = NULL;
-    }
     rdmux_joins_remove(ep->fabric, ep);
     rdmux_failover_abandon(ep);
     if (ep->channel != NULL) {
         rdmux_channel_destroy(ep->channel);
         ep->channel = NULL;
     }
-    if (ep->session.peer != NULL) {
-        rdmux_peer_put(ep->fabric, ep->session.peer);
-        ep->session.peer = NULL;
-    }
+    rdmux_peer_leave(ep);
     rdmux_read_drain_leave(ep);
     rdmux_mr_importer_gone(ep->fabric, ep->id);
 }
 
 static void finish_end(struct rdmux_ep *ep)
 {
-    rdmux_list_remove(&ep->places.busy);
+    rdmux_ep_unlist_busy(ep);
     flush_requests(ep);
     rdmux_remotes_end(ep);
     close_path(ep);
@@ -394,8 +376,9 @@ static void finish_end(struct rdmux_ep *ep)
     }
 }
 
-void rdmux_ep_end_unconnected(struct rdmux_ep *ep)
+void rdmux_ep_end_unconnected(struct rdmux_ep *ep, enum rdmux_status status)
 {
+    ep->end.status = (uint32_t)status;
     flush_requests(ep);
     rdmux_remotes_end(ep);
     leave_control(ep);
@@ -419,8 +402,8 @@ static void start_ending(struct rdmux_ep *ep)
     uint64_t wait_ms = ep->info.liveness_ms == RDMUX_NEVER ? END_DEADLINE_MS : ep->info.liveness_ms;
     enter_phase(ep, RDMUX_PHASE_ENDING);
     ep->end.deadline_ns = rdmux_now(ep->fabric) + wait_ms * 1000000;
-    rdmux_list_remove(&ep->places.busy); /* it may be listed already, with failover */
-    rdmux_list_append(&ep->cq->lists.busy, &ep->places.busy);
+    rdmux_ep_unlist_busy(ep); /* to the end of the list, if failover has listed it */
+    rdmux_ep_list_busy(ep);
     rdmux_ep_end_step(ep);
     if (ep->phase == RDMUX_PHASE_ENDING) {
         rdmux_ep_timer(ep);
@@ -453,7 +436,7 @@ static void end_lingering(struct rdmux_ep *ep)
     if (ep->fault != RDMUX_OK &&
         ep->fault != RDMUX_PEER_GONE) { /* such as LENGTH of the last message */
         ep->end.status = ep->fault;
-        memcpy(ep->info.text, ep->end.fault_text, sizeof(ep->info.text));
+        memcpy(ep->info.text, ep->cause.text, sizeof(ep->info.text));
     }
     start_ending(ep);
 }
@@ -468,11 +451,11 @@ void rdmux_ep_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *fo
     vsnprintf(ep->info.text, sizeof(ep->info.text), format, arguments);
     va_end(arguments);
     ep->end.status = (uint32_t)status;
-    ep->end.is_in_doubt = ep->end.is_in_doubt &&
-                          (status == RDMUX_DENIED || status == RDMUX_OUT_OF_RANGE);
+    rdmux_ep_set_in_doubt(ep, ep->cause.is_in_doubt &&
+                                  (status == RDMUX_DENIED || status == RDMUX_OUT_OF_RANGE));
     const bool lingers = may_linger(ep);
     enter_phase(ep, lingers ? RDMUX_PHASE_LINGERING : RDMUX_PHASE_ENDING);
-    ep->flow.wants_writable = false;
+    rdmux_ep_cancel_writable(ep);
     rdmux_log(ep->fabric, status == RDMUX_OK ? RDMUX_LOG_DEBUG : RDMUX_LOG_WARN,
               "endpoint %llu: ended with %s: %s", (unsigned long long)ep->id,
               rdmux_status_name(status), ep->info.text);
@@ -514,21 +497,6 @@ void rdmux_ep_linger_over(struct rdmux_ep *ep)
     }
 }
 
-/* Returns the receives that a closed endpoint has taken from the SRQ. */
-static void return_srq_receives(struct rdmux_ep *ep)
-{
-    struct rdmux_request *lists[] = { ep->shared.done, ep->shared.taken };
-    ep->shared.done = NULL;
-    ep->shared.taken = NULL;
-    for (size_t i = 0; i < RDMUX_COUNT_OF(lists); i++) {
-        while (lists[i] != NULL) {
-            struct rdmux_request *request = lists[i];
-            lists[i] = request->next;
-            rdmux_srq_unput(ep->srq, request);
-        }
-    }
-}
-
 /* Closes all but the memory. The provider's ep_close never waits. */
 void rdmux_ep_dismantle(struct rdmux_ep *ep)
 {
@@ -551,35 +519,20 @@ void rdmux_ep_dismantle(struct rdmux_ep *ep)
     rdmux_remotes_release(ep);
     leave_control(ep);
     if (ep->srq != NULL) {
-        return_srq_receives(ep);
+        rdmux_srq_untake_all(ep);
         ep->srq->ep_count--;
         ep->srq = NULL;
     }
-    for (struct rdmux_ep **at = &cq->doorbells; *at != NULL; at = &(*at)->places.doorbell_next) {
-        if (*at == ep) {
-            *at = ep->places.doorbell_next;
-            break;
-        }
-    }
-    rdmux_list_remove(&ep->places.busy);
-    rdmux_list_remove(&ep->places.held);
-    if (ep->flow.is_pending) {
-        rdmux_list_remove(&ep->places.pending);
-        ep->flow.is_pending = false;
-    }
+    rdmux_cq_unlist(cq, ep);
     ep->events = 0;
     rdmux_cq_strike(cq, ep);
     rdmux_cq_unreserve(cq, ep->reserved);
-    rdmux_list_append(&cq->lists.dropped, &ep->places.cq);
+    rdmux_ep_list_dropped(ep);
 }
 
 void rdmux_ep_free(struct rdmux_ep *ep)
 {
-    while (ep->session.inbox != NULL) {
-        struct rdmux_inbox *entry = ep->session.inbox;
-        ep->session.inbox = entry->next;
-        rdmux_release_wiped(ep->fabric, entry, sizeof(*entry) + entry->size);
-    }
+    rdmux_inbox_clear(ep);
     rdmux_secret_release(ep->fabric, ep->secrets);
     rdmux_ring_destroy(ep->fabric, &ep->send);
     rdmux_ring_destroy(ep->fabric, &ep->recv);
@@ -601,8 +554,7 @@ enum rdmux_status rdmux_ep_close(struct rdmux_ep *ep)
         return rdmux_fail(RDMUX_INVALID, "rdmux_ep_close: the endpoint is closed already");
     }
     rdmux_ep_dismantle(ep);
-    rdmux_list_remove(&ep->places.cq);
-    rdmux_list_append(&ep->cq->lists.closed, &ep->places.cq); /* rdmux_ep_user() still works */
+    rdmux_ep_list_closed(ep); /* rdmux_ep_user() still works */
     rdmux_cq_leave(ep->cq);
     return RDMUX_OK;
 }

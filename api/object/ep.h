@@ -36,6 +36,6 @@ void rdmux_ep_free(struct rdmux_ep *ep);
  * endpoint, or is not connected. */
 enum rdmux_status rdmux_ep_check_rdmacm(const struct rdmux_ep *ep, const char *call);
 /* Owner: set-up failed. Ends requests, imports and the control channel. */
-void rdmux_ep_end_unconnected(struct rdmux_ep *ep);
+void rdmux_ep_end_unconnected(struct rdmux_ep *ep, enum rdmux_status status);
 
 #endif

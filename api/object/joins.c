@@ -22,7 +22,7 @@ struct rdmux_ep *rdmux_joins_find_locked(struct rdmux_fabric *fabric, const stru
                                          const struct rdmux_join *join)
 {
     for (struct rdmux_list *at = fabric->joins.next; at != &fabric->joins; at = at->next) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, places.join);
+        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, join);
         if ((cq == NULL || ep->cq == cq) && is_joined(ep, join)) {
             return ep;
         }
@@ -41,8 +41,8 @@ struct rdmux_ep *rdmux_joins_find(struct rdmux_cq *cq, const struct rdmux_join *
 enum rdmux_status rdmux_joins_add(struct rdmux_fabric *fabric, struct rdmux_ep *ep)
 {
     pthread_mutex_lock(&fabric->lock);
-    if (rdmux_list_empty(&ep->places.join)) {
-        rdmux_list_append(&fabric->joins, &ep->places.join);
+    if (rdmux_list_empty(&ep->join)) {
+        rdmux_list_append(&fabric->joins, &ep->join);
     }
     pthread_mutex_unlock(&fabric->lock);
     return RDMUX_OK;
@@ -51,6 +51,6 @@ enum rdmux_status rdmux_joins_add(struct rdmux_fabric *fabric, struct rdmux_ep *
 void rdmux_joins_remove(struct rdmux_fabric *fabric, struct rdmux_ep *ep)
 {
     pthread_mutex_lock(&fabric->lock);
-    rdmux_list_remove(&ep->places.join);
+    rdmux_list_remove(&ep->join);
     pthread_mutex_unlock(&fabric->lock);
 }

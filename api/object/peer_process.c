@@ -11,8 +11,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-struct rdmux_peer_process *rdmux_peer_get(struct rdmux_fabric *fabric,
-                                          const uint8_t id[RDMUX_PROCESS_ID_SIZE])
+static struct rdmux_peer_process *get_peer(struct rdmux_fabric *fabric,
+                                           const uint8_t id[RDMUX_PROCESS_ID_SIZE])
 {
     struct rdmux_peer_process *fresh = rdmux_allocate(fabric, sizeof(*fresh));
     pthread_mutex_lock(&fabric->lock);
@@ -38,7 +38,7 @@ struct rdmux_peer_process *rdmux_peer_get(struct rdmux_fabric *fabric,
     return found;
 }
 
-void rdmux_peer_put(struct rdmux_fabric *fabric, struct rdmux_peer_process *peer)
+static void put_peer(struct rdmux_fabric *fabric, struct rdmux_peer_process *peer)
 {
     pthread_mutex_lock(&fabric->lock);
     bool last = --peer->refs == 0;
@@ -100,7 +100,8 @@ static void find_from(int socket, uint64_t ep_id, uint8_t from[RDMUX_HEARTBEAT_G
     memcpy(from + 1, &ep_id, sizeof(ep_id));
 }
 
-struct rdmux_heartbeat_group *rdmux_heartbeat_group_get(struct rdmux_ep *ep)
+/* Returns the heartbeat group of an endpoint with a peer and a channel. NULL: out of memory. */
+static struct rdmux_heartbeat_group *get_group(struct rdmux_ep *ep)
 {
     struct rdmux_heartbeat_group *fresh = rdmux_allocate(ep->fabric, sizeof(*fresh));
     if (fresh == NULL) {
@@ -111,7 +112,7 @@ struct rdmux_heartbeat_group *rdmux_heartbeat_group_get(struct rdmux_ep *ep)
     memcpy(fresh->identity, identity, strnlen(identity, sizeof(fresh->identity) - 1));
     struct rdmux_heartbeat_group *found = NULL;
     pthread_mutex_lock(&ep->fabric->lock);
-    struct rdmux_list *list = &ep->session.peer->heartbeat_groups;
+    struct rdmux_list *list = &ep->process.peer->heartbeat_groups;
     for (struct rdmux_list *at = list->next; at != list && found == NULL; at = at->next) {
         struct rdmux_heartbeat_group *group = RDMUX_CONTAINER(at, struct rdmux_heartbeat_group,
                                                               link);
@@ -130,7 +131,7 @@ struct rdmux_heartbeat_group *rdmux_heartbeat_group_get(struct rdmux_ep *ep)
     return found;
 }
 
-void rdmux_heartbeat_group_put(struct rdmux_fabric *fabric, struct rdmux_heartbeat_group *group)
+static void put_group(struct rdmux_fabric *fabric, struct rdmux_heartbeat_group *group)
 {
     pthread_mutex_lock(&fabric->lock);
     bool last = --group->refs == 0;
@@ -143,11 +144,30 @@ void rdmux_heartbeat_group_put(struct rdmux_fabric *fabric, struct rdmux_heartbe
     }
 }
 
+bool rdmux_peer_join(struct rdmux_ep *ep, const uint8_t id[RDMUX_PROCESS_ID_SIZE])
+{
+    ep->process.peer = get_peer(ep->fabric, id);
+    ep->process.heartbeat_group = ep->process.peer == NULL ? NULL : get_group(ep);
+    return ep->process.heartbeat_group != NULL;
+}
+
+void rdmux_peer_leave(struct rdmux_ep *ep)
+{
+    if (ep->process.heartbeat_group != NULL) {
+        put_group(ep->fabric, ep->process.heartbeat_group);
+        ep->process.heartbeat_group = NULL;
+    }
+    if (ep->process.peer != NULL) {
+        put_peer(ep->fabric, ep->process.peer);
+        ep->process.peer = NULL;
+    }
+}
+
 void rdmux_heartbeat_group_renew(struct rdmux_ep *ep)
 {
-    struct rdmux_heartbeat_group *group = rdmux_heartbeat_group_get(ep);
+    struct rdmux_heartbeat_group *group = get_group(ep);
     if (group != NULL) { /* else it stays in the group of the old address */
-        rdmux_heartbeat_group_put(ep->fabric, ep->session.heartbeat_group);
-        ep->session.heartbeat_group = group;
+        put_group(ep->fabric, ep->process.heartbeat_group);
+        ep->process.heartbeat_group = group;
     }
 }

@@ -28,16 +28,23 @@ struct rdmux_heartbeat_group {
     _Atomic uint64_t sent_ns; /* when the last heartbeat was sent */
 };
 
-struct rdmux_peer_process *rdmux_peer_get(struct rdmux_fabric *fabric,
-                                          const uint8_t id[RDMUX_PROCESS_ID_SIZE]);
-void rdmux_peer_put(struct rdmux_fabric *fabric, struct rdmux_peer_process *peer);
 /* Frees all peer processes of a fabric without endpoints. */
 void rdmux_peers_free(struct rdmux_fabric *fabric);
-/* Returns the heartbeat group of an endpoint with a peer and a channel. NULL: out of memory. */
-struct rdmux_heartbeat_group *rdmux_heartbeat_group_get(struct rdmux_ep *ep);
-void rdmux_heartbeat_group_put(struct rdmux_fabric *fabric, struct rdmux_heartbeat_group *group);
+/* Sets the process at the other end of the endpoint's channel, and the heartbeat group. Returns
+ * false if memory is short. */
+bool rdmux_peer_join(struct rdmux_ep *ep, const uint8_t id[RDMUX_PROCESS_ID_SIZE]);
+/* Leaves both, if the endpoint has them. */
+void rdmux_peer_leave(struct rdmux_ep *ep);
 /* Moves the endpoint to the heartbeat group of its new control channel, whose address may
  * differ. */
 void rdmux_heartbeat_group_renew(struct rdmux_ep *ep);
+
+/* Notes a sign of life of the peer's process, if the peer is rdmux. */
+static inline void rdmux_ep_heard(struct rdmux_ep *ep)
+{
+    if (ep->process.peer != NULL) {
+        atomic_store(&ep->process.peer->heard_ns, rdmux_now(ep->fabric));
+    }
+}
 
 #endif

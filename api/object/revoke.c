@@ -20,6 +20,7 @@
 #include "api/core/mail.h"
 #include "api/core/mr.h"
 #include "api/data/cq_service.h"
+#include "api/data/fault.h"
 #include "api/loop/service.h"
 #include "api/object/control_send.h"
 #include "api/object/ep.h"
@@ -177,7 +178,7 @@ static void deliver_drain_end(struct rdmux_cq *cq, struct rdmux_mail *mail)
     struct rdmux_revoke_mail *revoke = RDMUX_CONTAINER(mail, struct rdmux_revoke_mail, mail);
     struct rdmux_ep *ep = rdmux_cq_endpoint(cq, revoke->ep_id);
     if (ep != NULL && ep->phase == RDMUX_PHASE_READY && ep->fault == RDMUX_OK) {
-        ep->end.is_in_doubt = true;
+        rdmux_ep_set_in_doubt(ep, true);
         rdmux_ep_fail(ep, RDMUX_DENIED,
                       "a region was revoked, and the peer's device may be reading it still");
     }
@@ -205,6 +206,16 @@ static void forget_importers(struct rdmux_mr *mr)
     }
 }
 
+void rdmux_ep_revocation_answered(struct rdmux_ep *ep)
+{
+    ep->revocations.awaited -= ep->revocations.awaited != 0;
+}
+
+void rdmux_ep_forget_revocations(struct rdmux_ep *ep)
+{
+    ep->revocations.awaited = 0;
+}
+
 void rdmux_revoke_deliver(struct rdmux_cq *cq, struct rdmux_mail *mail)
 {
     struct rdmux_revoke_mail *revoke = RDMUX_CONTAINER(mail, struct rdmux_revoke_mail, mail);
@@ -216,7 +227,7 @@ void rdmux_revoke_deliver(struct rdmux_cq *cq, struct rdmux_mail *mail)
                                          .id = revoke->number,
                                          .region = revoke->region };
         (void)rdmux_failover_takes_message(ep, &message);
-        ep->session.awaited_revokes++;
+        ep->revocations.awaited++;
         rdmux_ep_tell(ep, &message);
     } else {
         rdmux_mr_revoke_answered(cq->fabric, revoke->region, revoke->number, revoke->ep_id);

@@ -62,16 +62,45 @@ static inline void rdmux_cq_leave(struct rdmux_cq *cq)
 bool rdmux_cq_claim(struct rdmux_cq *cq);
 void rdmux_cq_release_claim(struct rdmux_cq *cq);
 
+/* Service thread, as the owner: begins or ends a slice. */
+static inline void rdmux_cq_begin_slice(struct rdmux_cq *cq)
+{
+    cq->claim.slices++;
+    cq->claim.is_in_slice = true;
+}
+
+static inline void rdmux_cq_end_slice(struct rdmux_cq *cq)
+{
+    cq->claim.is_in_slice = false;
+}
+
+/* Puts the endpoint on cq->pending, unless it is there. [data path] */
 static inline void rdmux_cq_pend(struct rdmux_cq *cq, struct rdmux_ep *ep)
 {
-    if (!ep->flow.is_pending) {
-        ep->flow.is_pending = true;
+    if (!ep->queued.is_pending) {
+        ep->queued.is_pending = true;
         rdmux_list_append(&cq->pending, &ep->places.pending);
         if (RDMUX_UNLIKELY(rdmux_cq_is_armed(cq))) {
             /* A post of another thread completed at once, or the service thread found the event. */
             rdmux_cq_tell(cq);
         }
     }
+}
+
+/* Takes an endpoint off cq->pending. [data path] */
+static inline void rdmux_cq_unpend(struct rdmux_ep *ep)
+{
+    rdmux_list_remove(&ep->places.pending);
+    ep->queued.is_pending = false;
+}
+
+/* Moves the endpoint from cq->pending, if it is there, to the caller's list. rdmux_cq_pend() leaves
+ * it there until rdmux_cq_unpend(). */
+static inline void rdmux_cq_set_apart(struct rdmux_ep *ep, struct rdmux_list *apart)
+{
+    rdmux_list_remove(&ep->places.pending);
+    ep->queued.is_pending = true;
+    rdmux_list_append(apart, &ep->places.pending);
 }
 
 #endif

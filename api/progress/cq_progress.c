@@ -64,7 +64,7 @@ void rdmux_cq_drop_orphans(struct rdmux_cq *cq)
     for (struct rdmux_list *at = cq->lists.accepting.next, *next; at != &cq->lists.accepting;
          at = next) {
         next = at->next;
-        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept.link);
+        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, places.accepting);
         if (ep->accept.acceptor->is_closed(ep->accept.acceptor)) {
             cq->fabric->life->remove(ep);
         }
@@ -92,7 +92,7 @@ void rdmux_cq_ring_doorbells(struct rdmux_cq *cq)
     while (cq->doorbells != NULL) {
         struct rdmux_ep *ep = cq->doorbells;
         cq->doorbells = ep->places.doorbell_next;
-        ep->flow.is_doorbell_held = false;
+        ep->queued.is_doorbell_held = false;
         if (ep->path != NULL && ep->phase == RDMUX_PHASE_READY) {
             ep->ops->doorbell(ep->path);
         }

@@ -9,6 +9,8 @@
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/loop/service.h"
+#include "api/progress/cq_owner.h"
+#include "api/progress/places.h"
 
 #include <string.h>
 
@@ -129,6 +131,21 @@ void rdmux_cq_strike(struct rdmux_cq *cq, struct rdmux_ep *ep)
     }
     rdmux_list_remove(&ep->places.cq);
     cq->ep_count--;
+}
+
+void rdmux_cq_unlist(struct rdmux_cq *cq, struct rdmux_ep *ep)
+{
+    for (struct rdmux_ep **at = &cq->doorbells; *at != NULL; at = &(*at)->places.doorbell_next) {
+        if (*at == ep) {
+            *at = ep->places.doorbell_next;
+            break;
+        }
+    }
+    rdmux_ep_unlist_busy(ep);
+    rdmux_list_remove(&ep->places.held);
+    if (ep->queued.is_pending) {
+        rdmux_cq_unpend(ep);
+    }
 }
 
 struct rdmux_ep *rdmux_cq_endpoint(struct rdmux_cq *cq, uint64_t id)

@@ -9,6 +9,8 @@
 /* Owner: adds the endpoint to the cq, or removes it. RDMUX_NO_MEMORY. */
 enum rdmux_status rdmux_cq_enrol(struct rdmux_cq *cq, struct rdmux_ep *ep);
 void rdmux_cq_strike(struct rdmux_cq *cq, struct rdmux_ep *ep);
+/* Owner: takes the endpoint off the lists of work: doorbells, busy, held, pending. */
+void rdmux_cq_unlist(struct rdmux_cq *cq, struct rdmux_ep *ep);
 /* Owner: returns the endpoint with this id, NULL if it is closed. */
 struct rdmux_ep *rdmux_cq_endpoint(struct rdmux_cq *cq, uint64_t id);
 /* Owner: updates the endpoint's timer after a change of rdmux_ep_deadline(). */

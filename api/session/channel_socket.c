@@ -31,11 +31,27 @@ static bool bind_local(struct rdmux_ep *ep, int fd, int family, const char *loca
     bool bound = addresses->ai_family == family &&
                  bind(fd, addresses->ai_addr, addresses->ai_addrlen) == 0;
     if (bound) {
-        memcpy(&ep->negotiated.local_sockaddr, addresses->ai_addr, addresses->ai_addrlen);
-        ep->negotiated.local_sockaddr_length = addresses->ai_addrlen;
+        memcpy(&ep->addresses.local, addresses->ai_addr, addresses->ai_addrlen);
+        ep->addresses.local_length = addresses->ai_addrlen;
     }
     freeaddrinfo(addresses);
     return bound;
+}
+
+void rdmux_ep_set_peer_address(struct rdmux_ep *ep, const struct sockaddr *address, socklen_t length)
+{
+    memcpy(&ep->addresses.peer, address, length);
+    ep->addresses.peer_length = length;
+}
+
+void rdmux_ep_find_peer_address(struct rdmux_ep *ep, int socket)
+{
+    struct rdmux_ep_addresses *addresses = &ep->addresses;
+    addresses->peer_length = sizeof(addresses->peer);
+    if (getpeername(socket, (struct sockaddr *)&addresses->peer, &addresses->peer_length) != 0 ||
+        (addresses->peer.ss_family != AF_INET && addresses->peer.ss_family != AF_INET6)) {
+        addresses->peer_length = 0;
+    }
 }
 
 int rdmux_channel_socket_dial(struct rdmux_ep *ep, const struct sockaddr *address, socklen_t length,

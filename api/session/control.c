@@ -7,10 +7,13 @@
 #include "api/core/failover.h"
 #include "api/core/mr.h"
 #include "api/data/completion.h"
+#include "api/data/fault.h"
+#include "api/data/post.h"
 #include "api/data/request.h"
 #include "api/data/srq.h"
 #include "api/object/control_send.h"
 #include "api/object/ep.h"
+#include "api/object/inbox.h"
 #include "api/object/mr_export.h"
 #include "api/object/peer_process.h"
 #include "api/object/read_drain.h"
@@ -32,16 +35,13 @@ enum {
 /* Handles the frames of a control channel that shares its socket with the path. */
 static void read_inbox(struct rdmux_ep *ep)
 {
-    while (ep->session.inbox != NULL) {
-        struct rdmux_inbox *entry = ep->session.inbox;
-        ep->session.inbox = entry->next;
+    struct rdmux_inbox_frame *frame;
+    while ((frame = rdmux_inbox_take(ep)) != NULL) {
         if (ep->phase == RDMUX_PHASE_READY) {
-            if (ep->session.peer != NULL) {
-                atomic_store(&ep->session.peer->heard_ns, rdmux_now(ep->fabric));
-            }
-            rdmux_ep_message(ep, entry->frame, entry->size);
+            rdmux_ep_heard(ep);
+            rdmux_ep_message(ep, frame->bytes, frame->size);
         }
-        rdmux_release_wiped(ep->fabric, entry, sizeof(*entry) + entry->size);
+        rdmux_inbox_free(ep, frame);
     }
 }
 
@@ -53,7 +53,7 @@ static void read_inbox(struct rdmux_ep *ep)
  * inbox. */
 static uint64_t grace_ms(const struct rdmux_ep *ep)
 {
-    bool asks = ep->fault == RDMUX_DENIED || ep->session.is_unexplained;
+    bool asks = ep->fault == RDMUX_DENIED || ep->cause.is_unexplained;
     uint64_t grace = asks ? ANSWER_GRACE_MS : ep->fault == RDMUX_PEER_GONE ? GONE_GRACE_MS : 0;
     if (ep->channel == NULL || rdmux_channel_is_attached(ep->channel)) {
         return 0;
@@ -67,7 +67,7 @@ static uint64_t grace_ms(const struct rdmux_ep *ep)
 static void ask_who_denied(struct rdmux_ep *ep)
 {
     struct rdmux_message message = { .type = RDMUX_FRAME_FAULT, .status = RDMUX_DENIED };
-    memcpy(message.text, ep->end.fault_text, sizeof(message.text));
+    memcpy(message.text, ep->cause.text, sizeof(message.text));
     ep->session.is_end_told = true;
     rdmux_ep_tell(ep, &message);
 }
@@ -81,7 +81,7 @@ static void ask_who_denied(struct rdmux_ep *ep)
  */
 static bool may_have_refused(const struct rdmux_ep *ep)
 {
-    return ep->session.awaited_revokes != 0;
+    return ep->revocations.awaited != 0;
 }
 
 static const char
@@ -102,10 +102,9 @@ static void explain_silence(struct rdmux_ep *ep)
         return;
     }
     if (may_have_refused(ep)) {
-        ep->session.is_unexplained = false;
-        ep->end.is_in_doubt = true;
-        ep->fault = RDMUX_DENIED;
-        memcpy(ep->end.fault_text, refused_text, sizeof(refused_text));
+        rdmux_ep_fault_explained(ep);
+        rdmux_ep_set_in_doubt(ep, true);
+        rdmux_ep_set_fault(ep, RDMUX_DENIED, refused_text);
         ask_who_denied(ep);
     } else if (ep->session.is_silence_asked) {
         say_silent(ep, RDMUX_SILENT_ANSWERS);
@@ -121,10 +120,10 @@ static void explain_silence(struct rdmux_ep *ep)
 static void answer_silence(struct rdmux_ep *ep)
 {
     rdmux_ep_drain_path(ep);
-    if (ep->fault != RDMUX_OK && !ep->session.is_unexplained) {
+    if (ep->fault != RDMUX_OK && !ep->cause.is_unexplained) {
         rdmux_ep_path_fault(ep);
     } else if (may_have_refused(ep)) {
-        ep->end.is_in_doubt = true;
+        rdmux_ep_set_in_doubt(ep, true);
         rdmux_ep_fail(ep, RDMUX_DENIED, "%s", refused_text);
     } else if (ep->fault == RDMUX_OK && !rdmux_ep_done_before(ep, ep->send.head)) {
         ep->session.is_silence_asked = true;
@@ -135,10 +134,16 @@ static void answer_silence(struct rdmux_ep *ep)
 
 static void silence_answered(struct rdmux_ep *ep)
 {
-    if (ep->session.is_unexplained && ep->session.unexplained_deadline_ns != 0) {
+    if (ep->cause.is_unexplained && ep->session.unexplained_deadline_ns != 0) {
         ep->session.is_silence_answered = true;
         rdmux_ep_path_fault(ep);
     }
+}
+
+void rdmux_ep_forget_silence(struct rdmux_ep *ep)
+{
+    ep->session.unexplained_deadline_ns = 0;
+    ep->session.is_silence_asked = false;
 }
 
 void rdmux_ep_path_fault(struct rdmux_ep *ep)
@@ -152,7 +157,7 @@ void rdmux_ep_path_fault(struct rdmux_ep *ep)
         if (ep->session.unexplained_deadline_ns == 0) {
             ep->session.unexplained_deadline_ns = rdmux_now(ep->fabric) + grace * 1000000;
             rdmux_ep_timer(ep);
-            if (ep->session.is_unexplained) {
+            if (ep->cause.is_unexplained) {
                 explain_silence(ep);
                 return;
             }
@@ -170,7 +175,7 @@ void rdmux_ep_path_fault(struct rdmux_ep *ep)
         rdmux_ep_fail(ep, RDMUX_OK, "shut down");
         return;
     }
-    rdmux_ep_fail(ep, (enum rdmux_status)ep->fault, "%s", ep->end.fault_text);
+    rdmux_ep_fail(ep, (enum rdmux_status)ep->fault, "%s", ep->cause.text);
 }
 
 /* ------------------------------------------------------------------------------------- messages */
@@ -230,7 +235,7 @@ static bool fail_as_the_path_said(struct rdmux_ep *ep)
     if (ep->fault == RDMUX_OK || ep->fault == RDMUX_PEER_GONE) {
         return false;
     }
-    rdmux_ep_fail(ep, (enum rdmux_status)ep->fault, "%s", ep->end.fault_text);
+    rdmux_ep_fail(ep, (enum rdmux_status)ep->fault, "%s", ep->cause.text);
     return true;
 }
 
@@ -245,7 +250,7 @@ static void fail_as_told(struct rdmux_ep *ep, const struct rdmux_message *messag
     if (fail_as_the_path_said(ep)) {
         return;
     }
-    ep->end.is_in_doubt = status == RDMUX_DENIED || status == RDMUX_OUT_OF_RANGE;
+    rdmux_ep_set_in_doubt(ep, status == RDMUX_DENIED || status == RDMUX_OUT_OF_RANGE);
     rdmux_ep_fail(ep, status, "told by the peer: %.220s", message->text);
 }
 
@@ -253,7 +258,7 @@ static void handle_end(struct rdmux_ep *ep, const struct rdmux_message *message)
 {
     if (ep->fault == RDMUX_DENIED) { /* the peer is alive */
         ep->session.has_end = true;
-        rdmux_ep_fail(ep, RDMUX_DENIED, "%s", ep->end.fault_text);
+        rdmux_ep_fail(ep, RDMUX_DENIED, "%s", ep->cause.text);
         return;
     }
     if (message->status != RDMUX_OK) {
@@ -301,7 +306,7 @@ void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
         break;
     case RDMUX_FRAME_REVOKED:
         (void)rdmux_failover_takes_message(ep, &message);
-        ep->session.awaited_revokes -= ep->session.awaited_revokes != 0;
+        rdmux_ep_revocation_answered(ep);
         rdmux_mr_revoke_answered(ep->fabric, message.region, message.id, ep->id);
         break;
     case RDMUX_FRAME_RELEASED:

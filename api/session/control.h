@@ -7,6 +7,8 @@
 
 /* Owner: handles a fault that the path reported. */
 void rdmux_ep_path_fault(struct rdmux_ep *ep);
+/* Owner: ends the search for the reason of a lost path, as the endpoint moves to another one. */
+void rdmux_ep_forget_silence(struct rdmux_ep *ep);
 /* Owner: handles a control-channel message of a connected endpoint. */
 void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size);
 /* Owner: answers revocations of remotes whose requests have drained, and advances shutdown. Called

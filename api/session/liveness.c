@@ -58,7 +58,7 @@ void rdmux_ep_start_liveness(struct rdmux_ep *ep)
     rdmux_ep_watch_channel(ep);
     ep->session.connected_ns = rdmux_now(ep->fabric);
     ep->session.checked_ns = ep->session.connected_ns;
-    if (ep->info.liveness_ms == RDMUX_NEVER || ep->session.peer == NULL) {
+    if (ep->info.liveness_ms == RDMUX_NEVER || ep->process.peer == NULL) {
         ep->session.heartbeat_ns = UINT64_MAX;
     } else {
         ep->session.heartbeat_ns = ep->session.connected_ns + period_ns(ep);
@@ -68,10 +68,10 @@ void rdmux_ep_start_liveness(struct rdmux_ep *ep)
 
 uint64_t rdmux_ep_silent_ns(const struct rdmux_ep *ep)
 {
-    if (ep->info.liveness_ms == RDMUX_NEVER || ep->session.peer == NULL) {
+    if (ep->info.liveness_ms == RDMUX_NEVER || ep->process.peer == NULL) {
         return UINT64_MAX;
     }
-    uint64_t heard = atomic_load(&ep->session.peer->heard_ns);
+    uint64_t heard = atomic_load(&ep->process.peer->heard_ns);
     uint64_t missed = heard == ep->session.missed_since_ns ? ep->session.missed_ns : 0;
     heard = heard > ep->session.connected_ns ? heard : ep->session.connected_ns;
     return heard + (uint64_t)ep->info.liveness_ms * 1000000 + missed;
@@ -83,7 +83,7 @@ static void count_missed(struct rdmux_ep *ep, uint64_t now_ns)
 {
     uint64_t period = period_ns(ep);
     uint64_t since = ep->session.checked_ns != 0 ? now_ns - ep->session.checked_ns : 0;
-    uint64_t heard = atomic_load(&ep->session.peer->heard_ns);
+    uint64_t heard = atomic_load(&ep->process.peer->heard_ns);
     if (heard != ep->session.missed_since_ns) {
         ep->session.missed_since_ns = heard;
         ep->session.missed_ns = 0;
@@ -112,18 +112,18 @@ static void beat_endpoint(struct rdmux_ep *ep, uint64_t now_ns)
         return;
     }
     ep->session.heartbeat_ns = now_ns + period;
-    uint64_t sent = atomic_load(&ep->session.heartbeat_group->sent_ns);
+    uint64_t sent = atomic_load(&ep->process.heartbeat_group->sent_ns);
     /* Another endpoint to the same process may have sent the heartbeat for the group. An endpoint
      * whose channel is lost sends none. */
     if (ep->channel != NULL && now_ns - sent >= period / 4 * 3) {
-        atomic_store(&ep->session.heartbeat_group->sent_ns, now_ns);
+        atomic_store(&ep->process.heartbeat_group->sent_ns, now_ns);
         struct rdmux_message message = { .type = RDMUX_FRAME_HEARTBEAT };
         rdmux_ep_tell(ep, &message);
     }
     /* If the control channel is silent as well, the peer is silent, which is counted above.
      * Heartbeats of both sides have the same period but no order, so the next one may be just
      * behind. */
-    bool speaks = atomic_load(&ep->session.peer->heard_ns) + period + period / 2 > now_ns;
+    bool speaks = atomic_load(&ep->process.peer->heard_ns) + period + period / 2 > now_ns;
     bool is_wanted = ep->session.ping_head == ep->send.head ||
                      (ep->ops->flags & RDMUX_PROVIDER_PING_BUSY) != 0;
     if (is_wanted && speaks && ep->phase == RDMUX_PHASE_READY) {
@@ -141,7 +141,7 @@ void rdmux_ep_live_timers(struct rdmux_ep *ep, uint64_t now_ns)
         rdmux_ep_path_fault(ep);
         return;
     }
-    if (ep->info.liveness_ms != RDMUX_NEVER && ep->session.peer != NULL) {
+    if (ep->info.liveness_ms != RDMUX_NEVER && ep->process.peer != NULL) {
         beat_endpoint(ep, now_ns);
     }
     if (ep->phase == RDMUX_PHASE_READY && ep->session.shutdown_deadline_ns != 0 &&

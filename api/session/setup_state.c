@@ -2,6 +2,7 @@
 #include "api/session/setup_state.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
+#include "api/data/fault.h"
 #include "api/data/srq.h"
 #include "api/progress/cq_domain.h"
 
@@ -50,8 +51,8 @@ void rdmux_path_attempt_close(struct rdmux_ep *ep)
     rdmux_release(ep->fabric, attempt->path);
     rdmux_release(ep->fabric, attempt->measuring);
     memset(attempt, 0, sizeof(*attempt));
-    ep->fault = RDMUX_OK; /* the fault belonged to the attempt */
-    ep->session.is_unexplained = false;
+    rdmux_ep_clear_fault(ep); /* the fault belonged to the attempt */
+    rdmux_ep_fault_explained(ep);
 }
 
 void rdmux_setup_release_secrets(struct rdmux_fabric *fabric, struct rdmux_setup *setup)

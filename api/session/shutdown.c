@@ -6,6 +6,7 @@
 #include "api/core/failover.h"
 #include "api/data/completion.h"
 #include "api/data/cq.h"
+#include "api/data/post.h"
 #include "api/object/control_send.h"
 #include "api/object/ep.h"
 #include "api/progress/cq_owner.h"
@@ -16,12 +17,25 @@
 #include <stdio.h>
 #include <string.h>
 
+void rdmux_ep_shutdown_sent(struct rdmux_ep *ep)
+{
+    ep->session.is_shutdown_sent = true;
+}
+
+void rdmux_ep_forget_shutdown_flush(struct rdmux_ep *ep)
+{
+    if (!ep->session.is_shutdown_sent) {
+        ep->session.is_flush_posted = false;
+        ep->session.flush_request.done = 0;
+    }
+}
+
 /* Sends END if the flush shows that all data is placed at the peer; else reports a path failure. */
 void rdmux_ep_end_after_flush(struct rdmux_ep *ep)
 {
     if (ep->session.flush_request.status == RDMUX_OK) {
         struct rdmux_message message = { .type = RDMUX_FRAME_END, .status = RDMUX_OK };
-        ep->session.is_shutdown_sent = true;
+        rdmux_ep_shutdown_sent(ep);
         rdmux_failover_tell_received(ep);
         rdmux_ep_tell(ep, &message);
     } else if (ep->fault == RDMUX_OK) {
@@ -48,7 +62,7 @@ static bool has_ended(void *user)
 
 static enum rdmux_status shut_down(struct rdmux_ep *ep, int timeout_ms)
 {
-    ep->flow.is_shutdown_asked = true;
+    rdmux_ep_ask_shutdown(ep);
     ep->work |= RDMUX_WORK_CONTROL;
     rdmux_cq_pend(ep->cq, ep);
     rdmux_ep_control_step(ep);

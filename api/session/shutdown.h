@@ -10,5 +10,9 @@ void rdmux_ep_end_after_flush(struct rdmux_ep *ep);
 /* Owner: a shutdown was asked of an rdmacm endpoint. Ends the connection once all requests are
  * done. False: not yet. */
 bool rdmux_ep_hang_up(struct rdmux_ep *ep);
+/* Owner: the peer has been told of the shutdown. */
+void rdmux_ep_shutdown_sent(struct rdmux_ep *ep);
+/* Owner: the path is lost, so a shutdown that is not sent yet posts its flush again. */
+void rdmux_ep_forget_shutdown_flush(struct rdmux_ep *ep);
 
 #endif

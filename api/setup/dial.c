@@ -43,8 +43,7 @@ static void socket_dialled(struct rdmux_ep *ep)
     int socket = setup->dialing;
     setup->dialing = -1;
     epoll_ctl(ep->cq->control_fd, EPOLL_CTL_DEL, socket, NULL);
-    memcpy(&ep->negotiated.peer_sockaddr, setup->address->ai_addr, setup->address->ai_addrlen);
-    ep->negotiated.peer_sockaddr_length = setup->address->ai_addrlen;
+    rdmux_ep_set_peer_address(ep, setup->address->ai_addr, setup->address->ai_addrlen);
     enum rdmux_status status = rdmux_setup_talk(ep, socket, NULL, NULL, 0);
     if (status != RDMUX_OK) {
         if (ep->channel == NULL) {

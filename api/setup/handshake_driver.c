@@ -14,6 +14,7 @@
 #include "api/object/offer.h"
 #include "api/object/peer_process.h"
 #include "api/progress/endpoint_table.h"
+#include "api/progress/places.h"
 #include "api/session/setup_state.h"
 #include "api/setup/setup.h"
 #include "negotiation/control_channel.h"
@@ -119,10 +120,7 @@ static void succeed(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
     rdmux_setup_keep_candidates(ep);
-    ep->session.peer = rdmux_peer_get(ep->fabric,
-                                      rdmux_handshake_peer_hello(setup->handshake)->process);
-    ep->session.heartbeat_group = ep->session.peer == NULL ? NULL : rdmux_heartbeat_group_get(ep);
-    if (ep->session.heartbeat_group == NULL) {
+    if (!rdmux_peer_join(ep, rdmux_handshake_peer_hello(setup->handshake)->process)) {
         rdmux_setup_fail(ep, RDMUX_NO_MEMORY, "endpoint: out of memory", false);
         return;
     }
@@ -205,9 +203,9 @@ enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux
     }
     if (status == RDMUX_OK) {
         rdmux_setup_enter(setup, SETUP_TALKING);
-        rdmux_address_format((const struct sockaddr *)&ep->negotiated.peer_sockaddr,
-                             ep->negotiated.peer_sockaddr_length, ep->info.peer_address);
-        rdmux_list_append(&ep->cq->lists.busy, &ep->places.busy);
+        rdmux_address_format((const struct sockaddr *)&ep->addresses.peer,
+                             ep->addresses.peer_length, ep->info.peer_address);
+        rdmux_ep_list_busy(ep);
     }
     return status;
 }
@@ -229,7 +227,7 @@ bool rdmux_setup_is_committed(const struct rdmux_ep *ep)
 bool rdmux_setup_has_news(const struct rdmux_ep *ep)
 {
     char byte;
-    return ep->session.inbox != NULL ||
+    return ep->inbox.first != NULL ||
            recv(rdmux_channel_socket(ep->channel), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0;
 }
 

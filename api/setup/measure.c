@@ -65,11 +65,10 @@ struct rdmux_figures {
 static bool host_of(const struct rdmux_ep *ep, char out[RDMUX_ADDRESS_MAX])
 {
     struct sockaddr_storage address;
-    if (ep->negotiated.peer_sockaddr_length == 0 ||
-        ep->negotiated.peer_sockaddr_length > sizeof(address)) {
+    if (ep->addresses.peer_length == 0 || ep->addresses.peer_length > sizeof(address)) {
         return false;
     }
-    memcpy(&address, &ep->negotiated.peer_sockaddr, ep->negotiated.peer_sockaddr_length);
+    memcpy(&address, &ep->addresses.peer, ep->addresses.peer_length);
     if (address.ss_family == AF_INET) {
         ((struct sockaddr_in *)&address)->sin_port = 0;
     } else if (address.ss_family == AF_INET6) {
@@ -77,8 +76,7 @@ static bool host_of(const struct rdmux_ep *ep, char out[RDMUX_ADDRESS_MAX])
     } else {
         return false;
     }
-    rdmux_address_format((const struct sockaddr *)&address, ep->negotiated.peer_sockaddr_length,
-                         out);
+    rdmux_address_format((const struct sockaddr *)&address, ep->addresses.peer_length, out);
     return true;
 }
 

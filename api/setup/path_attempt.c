@@ -7,6 +7,7 @@
 #include "api/core/ep.h"
 #include "api/core/mail.h"
 #include "api/core/mr.h"
+#include "api/data/fault.h"
 #include "api/data/request.h"
 #include "api/data/srq.h"
 #include "api/failover/failover.h"
@@ -80,13 +81,13 @@ static void fill_path_attr(struct rdmux_ep *ep, const struct rdmux_offer_path *p
     attr->liveness_ms = granted->liveness_ms;
     attr->data_sockets = granted->data_sockets;
     attr->has_failover = rdmux_handshake_has_failover(setup->handshake);
-    if (ep->negotiated.peer_sockaddr_length != 0) {
-        attr->peer_address = (const struct sockaddr *)&ep->negotiated.peer_sockaddr;
-        attr->peer_address_length = ep->negotiated.peer_sockaddr_length;
+    if (ep->addresses.peer_length != 0) {
+        attr->peer_address = (const struct sockaddr *)&ep->addresses.peer;
+        attr->peer_address_length = ep->addresses.peer_length;
     }
-    if (ep->negotiated.local_sockaddr_length != 0) {
-        attr->local_address = (const struct sockaddr *)&ep->negotiated.local_sockaddr;
-        attr->local_address_length = ep->negotiated.local_sockaddr_length;
+    if (ep->addresses.local_length != 0) {
+        attr->local_address = (const struct sockaddr *)&ep->addresses.local;
+        attr->local_address_length = ep->addresses.local_length;
     }
     if (setup->is_adopted) {
         attr->shared_socket = rdmux_channel_socket(ep->channel);
@@ -525,8 +526,8 @@ void rdmux_path_attempt_step(struct rdmux_ep *ep)
     if (ep->fault != RDMUX_OK && attempt->path != NULL &&
         (shares || !rdmux_handshake_is_committed(ep->setup->handshake))) {
         enum rdmux_status status = (enum rdmux_status)ep->fault;
-        ep->fault = RDMUX_OK;
-        rdmux_handshake_path_failed(ep->setup->handshake, status, ep->end.fault_text,
+        rdmux_ep_clear_fault(ep);
+        rdmux_handshake_path_failed(ep->setup->handshake, status, ep->cause.text,
                                     rdmux_setup_now(ep));
     }
 }

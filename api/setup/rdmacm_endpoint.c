@@ -8,6 +8,7 @@
 #include "api/core/mail.h"
 #include "api/data/bounce.h"
 #include "api/data/completion.h"
+#include "api/data/fault.h"
 #include "api/data/receive.h"
 #include "api/data/segments.h"
 #include "api/data/srq.h"
@@ -17,7 +18,9 @@
 #include "api/progress/cq_domain.h"
 #include "api/progress/cq_owner.h"
 #include "api/progress/endpoint_table.h"
+#include "api/progress/places.h"
 #include "api/session/setup_state.h"
+#include "api/session/shutdown.h"
 #include "api/setup/setup.h"
 #include "negotiation/explain.h"
 #include "negotiation/filter.h"
@@ -265,7 +268,7 @@ void rdmux_rdmacm_begin(struct rdmux_ep *ep, const struct rdmux_ep_attr *attr)
     struct rdmux_setup *setup = ep->setup;
     ep->is_rdmacm = true;
     snprintf(setup->local, sizeof(setup->local), "%s", attr->local == NULL ? "" : attr->local);
-    rdmux_list_append(&ep->cq->lists.busy, &ep->places.busy);
+    rdmux_ep_list_busy(ep);
 }
 
 void rdmux_rdmacm_dial(struct rdmux_ep *ep)
@@ -601,8 +604,8 @@ void rdmux_rdmacm_step(struct rdmux_ep *ep)
     ep->path->resume = 0;
     if (ep->fault != RDMUX_OK) {
         enum rdmux_status status = (enum rdmux_status)ep->fault;
-        ep->fault = RDMUX_OK;
-        fail_to_connect(ep, status, ep->end.fault_text);
+        rdmux_ep_clear_fault(ep);
+        fail_to_connect(ep, status, ep->cause.text);
         return;
     }
     if (setup->stage == SETUP_READYING) {

@@ -124,6 +124,10 @@ struct rdmux_arrival {
  * rdmux_ep_dismantle() removes the set-up. */
 enum rdmux_status rdmux_ep_setup_create(struct rdmux_ep *ep, const struct rdmux_ep_attr *attr,
                                         const char *listener_paths, int timeout_ms);
+/* Sets the listener that accepts the endpoint, and its peer quota that counts it. NULL: the endpoint
+ * is taken or given up. */
+void rdmux_setup_set_acceptor(struct rdmux_ep *ep, struct rdmux_acceptor *acceptor,
+                              struct rdmux_peer_quota *quota);
 /* Start a set-up on a connected socket, which they take in any case. A later failure shows as the
  * end of the set-up. */
 enum rdmux_status rdmux_ep_start_accept(struct rdmux_ep *ep, struct rdmux_arrival *arrival);

@@ -56,9 +56,9 @@ static void give_back_socket(struct rdmux_ep *ep)
 }
 
 /* Ends what was posted and imported so far, and raises the event if one was promised. */
-static void end_unconnected(struct rdmux_ep *ep)
+static void end_unconnected(struct rdmux_ep *ep, enum rdmux_status status)
 {
-    rdmux_ep_end_unconnected(ep);
+    rdmux_ep_end_unconnected(ep, status);
     if (ep->negotiated.is_announced) {
         ep->events |= RDMUX_EVENT_CONNECTED;
     }
@@ -73,7 +73,6 @@ void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char 
         return;
     }
     rdmux_setup_keep_candidates(ep);
-    ep->end.status = (uint32_t)status;
     ep->negotiated.status = (uint32_t)status;
     if (status == RDMUX_REFUSED && setup->handshake != NULL) {
         ep->info.reject_reason = rdmux_handshake_reject_reason(setup->handshake);
@@ -97,7 +96,7 @@ void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char 
         rdmux_ep_dismantle(ep);
         return;
     }
-    end_unconnected(ep);
+    end_unconnected(ep, status);
 }
 
 void rdmux_setup_succeed(struct rdmux_ep *ep)

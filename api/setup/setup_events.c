@@ -6,7 +6,9 @@
 #include "api/failover/failover.h"
 #include "api/object/control_send.h"
 #include "api/object/ep.h"
+#include "api/object/inbox.h"
 #include "api/object/peer_process.h"
+#include "api/progress/places.h"
 #include "api/session/control.h"
 #include "api/session/liveness.h"
 #include "api/session/setup_state.h"
@@ -64,12 +66,11 @@ void rdmux_ep_setup_step(struct rdmux_ep *ep)
         attempt->path->ready = 0;
         attempt->path->resume = 0;
     }
-    while (ep->session.inbox != NULL && ep->setup != NULL) {
-        struct rdmux_inbox *entry = ep->session.inbox;
-        ep->session.inbox = entry->next;
+    struct rdmux_inbox_frame *frame;
+    while (ep->setup != NULL && (frame = rdmux_inbox_take(ep)) != NULL) {
         setup->active_ns = rdmux_now(ep->fabric);
-        rdmux_handshake_frame(setup->handshake, entry->frame, entry->size, rdmux_setup_now(ep));
-        rdmux_release(ep->fabric, entry);
+        rdmux_handshake_frame(setup->handshake, frame->bytes, frame->size, rdmux_setup_now(ep));
+        rdmux_inbox_free(ep, frame);
         rdmux_setup_run(ep);
     }
     if (ep->setup == NULL) {
@@ -89,19 +90,10 @@ void rdmux_ep_setup_step(struct rdmux_ep *ep)
 void rdmux_provider_control_received(struct rdmux_provider_ep *path, const void *frame, size_t size)
 {
     struct rdmux_ep *ep = path->ep;
-    struct rdmux_inbox *entry = rdmux_allocate(ep->fabric, sizeof(*entry) + size);
-    if (entry == NULL) {
+    if (!rdmux_inbox_put(ep, frame, size)) {
         rdmux_provider_failed(path, RDMUX_NO_MEMORY, "control channel: out of memory");
         return;
     }
-    entry->size = size;
-    memcpy(entry->frame, frame, size);
-    if (ep->session.inbox == NULL) {
-        ep->session.inbox = entry;
-    } else {
-        ep->session.inbox_last->next = entry;
-    }
-    ep->session.inbox_last = entry;
     ep->work |= RDMUX_WORK_CONTROL;
     rdmux_provider_ready(path);
 }
@@ -120,7 +112,7 @@ static void channel_ended(struct rdmux_ep *ep, enum rdmux_status status)
     }
     rdmux_ep_drain_path(ep);
     if (ep->fault == RDMUX_DENIED) {
-        rdmux_ep_fail(ep, status, "%.100s; before, %.140s", text, ep->end.fault_text);
+        rdmux_ep_fail(ep, status, "%.100s; before, %.140s", text, ep->cause.text);
         return;
     }
     rdmux_ep_fail(ep, status, "%s", text);
@@ -165,7 +157,7 @@ void rdmux_ep_control_ready(struct rdmux_ep *ep)
             rdmux_handshake_frame(ep->setup->handshake, frame, size, rdmux_setup_now(ep));
             rdmux_setup_run(ep);
         } else if (ep->phase == RDMUX_PHASE_READY) {
-            atomic_store(&ep->session.peer->heard_ns, rdmux_now(ep->fabric));
+            rdmux_ep_heard(ep);
             rdmux_ep_message(ep, frame, size);
         }
     }
@@ -252,7 +244,7 @@ void rdmux_ep_setup_destroy(struct rdmux_ep *ep)
         if (ep->accept.is_proved) {
             ep->accept.acceptor->count(ep->accept.acceptor, -1);
         }
-        rdmux_list_remove(&ep->accept.link);
+        rdmux_ep_unlist_accepting(ep);
         ep->accept.acceptor->release(ep);
     }
     if (setup == NULL) {
@@ -268,5 +260,5 @@ void rdmux_ep_setup_destroy(struct rdmux_ep *ep)
     rdmux_setup_release_secrets(ep->fabric, setup);
     rdmux_release(ep->fabric, setup);
     ep->setup = NULL;
-    rdmux_list_remove(&ep->places.busy);
+    rdmux_ep_unlist_busy(ep);
 }

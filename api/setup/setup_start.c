@@ -5,6 +5,7 @@
 #include "api/core/fabric.h"
 #include "api/progress/cq_owner.h"
 #include "api/progress/endpoint_table.h"
+#include "api/session/channel_socket.h"
 #include "api/session/setup_state.h"
 #include "api/setup/rdmacm_endpoint.h"
 #include "api/setup/setup.h"
@@ -51,6 +52,14 @@ enum rdmux_status rdmux_ep_setup_create(struct rdmux_ep *ep, const struct rdmux_
     return RDMUX_OK;
 }
 
+void rdmux_setup_set_acceptor(struct rdmux_ep *ep, struct rdmux_acceptor *acceptor,
+                              struct rdmux_peer_quota *quota)
+{
+    ep->accept.acceptor = acceptor;
+    ep->accept.quota = quota;
+    ep->accept.is_proved = false;
+}
+
 enum rdmux_status rdmux_ep_start_accept(struct rdmux_ep *ep, struct rdmux_arrival *arrival)
 {
     if (arrival->call != NULL) {
@@ -58,8 +67,8 @@ enum rdmux_status rdmux_ep_start_accept(struct rdmux_ep *ep, struct rdmux_arriva
         return RDMUX_OK;
     }
     ep->negotiated.role = RDMUX_ROLE_ACCEPT;
-    ep->negotiated.peer_sockaddr = arrival->address;
-    ep->negotiated.peer_sockaddr_length = arrival->address_length;
+    rdmux_ep_set_peer_address(ep, (const struct sockaddr *)&arrival->address,
+                              arrival->address_length);
     rdmux_address_format((const struct sockaddr *)&arrival->address, arrival->address_length,
                          ep->setup->target);
     enum rdmux_status status = rdmux_random(ep->fabric, ep->setup->offer->secret,
@@ -91,13 +100,7 @@ enum rdmux_status rdmux_ep_start_adopt(struct rdmux_ep *ep, int socket, enum rdm
     getsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &setup->adopted_nodelay, &length);
     fcntl(socket, F_SETFL, setup->adopted_flags | O_NONBLOCK);
     snprintf(setup->target, sizeof(setup->target), "adopted socket %d", socket);
-    ep->negotiated.peer_sockaddr_length = sizeof(ep->negotiated.peer_sockaddr);
-    if (getpeername(socket, (struct sockaddr *)&ep->negotiated.peer_sockaddr,
-                    &ep->negotiated.peer_sockaddr_length) != 0 ||
-        (ep->negotiated.peer_sockaddr.ss_family != AF_INET &&
-         ep->negotiated.peer_sockaddr.ss_family != AF_INET6)) {
-        ep->negotiated.peer_sockaddr_length = 0;
-    }
+    rdmux_ep_find_peer_address(ep, socket);
     enum rdmux_status status = rdmux_random(ep->fabric, setup->offer->secret,
                                             sizeof(setup->offer->secret));
     if (status == RDMUX_OK) {

@@ -123,7 +123,7 @@ static void connect_a(struct pair *pair)
 static const struct rdmux_ep *held_of(const struct pair *pair)
 {
     assert_false(rdmux_list_empty(&pair->cq_b->lists.accepting));
-    return RDMUX_CONTAINER(pair->cq_b->lists.accepting.next, struct rdmux_ep, accept.link);
+    return RDMUX_CONTAINER(pair->cq_b->lists.accepting.next, struct rdmux_ep, places.accepting);
 }
 
 static void see_connected(struct pair *pair)

@@ -290,7 +290,7 @@ static struct rdmux_ep *taken_by(struct rdmux_cq *cq)
 {
     assert_true(has_taken(cq));
     assert_ptr_equal(cq->lists.accepting.next, cq->lists.accepting.prev);
-    return RDMUX_CONTAINER(cq->lists.accepting.next, struct rdmux_ep, accept.link);
+    return RDMUX_CONTAINER(cq->lists.accepting.next, struct rdmux_ep, places.accepting);
 }
 
 /* Progresses both sides of a pair without threads in turn, until b has sent the last message that a

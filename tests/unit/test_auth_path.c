@@ -267,7 +267,7 @@ static struct joinable *open_joinable(const struct rdmux_fabric_auth *auth)
     ep->secrets = &joinable->secrets;
     ep->negotiated.attempt = 1;
     memset(ep->secrets->secret, 0x5a, RDMUX_SECRET_SIZE);
-    rdmux_list_init(&ep->places.join);
+    rdmux_list_init(&ep->join);
     if (auth != NULL) {
         assert_true(rdmux_join_name(ep->secrets->secret, ep->secrets->join_name));
     }

@@ -272,7 +272,7 @@ static void a_request_with_posted_pieces_is_in_doubt(void **state)
     assert_int_equal(device.held_count, 8);
     device.held_count = 0; /* they never end */
     device.conduct = CARRY;
-    scene.pair.a->end.is_in_doubt = true;
+    scene.pair.a->cause.is_in_doubt = true;
     rdmux_provider_failed(device.path, RDMUX_DENIED, "device: the peer refused something");
     assert_ptr_equal(expect_entry(scene.pair.cq_a, RDMUX_WC_WRITE, RDMUX_OUTCOME_UNKNOWN).context,
                      CONTEXT(1));

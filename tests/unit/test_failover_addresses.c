@@ -104,8 +104,7 @@ int __wrap_close(int fd)
 
 static in_addr_t address_of(const struct rdmux_ep *ep)
 {
-    return ntohl(
-        ((const struct sockaddr_in *)(const void *)&ep->negotiated.peer_sockaddr)->sin_addr.s_addr);
+    return ntohl(((const struct sockaddr_in *)(const void *)&ep->addresses.peer)->sin_addr.s_addr);
 }
 
 static void open_named_pair(struct pair *pair, const struct rdmux_ep_attr *attr)

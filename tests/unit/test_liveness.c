@@ -429,14 +429,14 @@ static void endpoints_between_the_same_processes_share_heartbeats(void **state)
     open_sides(&pair, "tcp", 0, 0);
     for (size_t i = 0; i < ENDPOINTS; i++) {
         connect_more(&pair, &attr, &a[i], &b[i]);
-        assert_ptr_equal(a[i]->session.peer, a[0]->session.peer);
-        assert_ptr_equal(a[i]->session.heartbeat_group, a[0]->session.heartbeat_group);
+        assert_ptr_equal(a[i]->process.peer, a[0]->process.peer);
+        assert_ptr_equal(a[i]->process.heartbeat_group, a[0]->process.heartbeat_group);
     }
     uint64_t beats = 0;
-    uint64_t last = atomic_load(&a[0]->session.heartbeat_group->sent_ns);
+    uint64_t last = atomic_load(&a[0]->process.heartbeat_group->sent_ns);
     uint64_t begin = now_ms();
     while (now_ms() - begin < WATCHED_MS) { /* the service threads beat */
-        uint64_t sent = atomic_load(&a[0]->session.heartbeat_group->sent_ns);
+        uint64_t sent = atomic_load(&a[0]->process.heartbeat_group->sent_ns);
         beats += sent != last;
         last = sent;
         pause_ms(1);

@@ -111,10 +111,10 @@ static void endpoints_to_one_process_share_heartbeats_and_liveness(void **state)
     connect_from("127.0.0.1", &a, &b, first);
     connect_from("127.0.0.1", &a, &b, second);
 
-    assert_ptr_equal(first[0]->session.peer, second[0]->session.peer);
-    assert_ptr_equal(first[1]->session.peer, second[1]->session.peer);
-    assert_ptr_equal(first[0]->session.heartbeat_group, second[0]->session.heartbeat_group);
-    assert_ptr_equal(first[1]->session.heartbeat_group, second[1]->session.heartbeat_group);
+    assert_ptr_equal(first[0]->process.peer, second[0]->process.peer);
+    assert_ptr_equal(first[1]->process.peer, second[1]->process.peer);
+    assert_ptr_equal(first[0]->process.heartbeat_group, second[0]->process.heartbeat_group);
+    assert_ptr_equal(first[1]->process.heartbeat_group, second[1]->process.heartbeat_group);
 
     for (int i = 0; i < 2; i++) {
         CHECK_OK(rdmux_ep_close(first[i]));

@@ -111,7 +111,7 @@ static void finish(struct scene *scene, unsigned before)
 static bool is_on_trial(const struct scene *scene)
 {
     const struct rdmux_list *accepting = &scene->pair.cq_b->lists.accepting;
-    const struct rdmux_ep *ep = RDMUX_CONTAINER(accepting->next, struct rdmux_ep, accept.link);
+    const struct rdmux_ep *ep = RDMUX_CONTAINER(accepting->next, struct rdmux_ep, places.accepting);
     return !rdmux_list_empty(accepting) && ep->setup != NULL && ep->setup->attempt.path != NULL;
 }
 

@@ -57,7 +57,7 @@ static void let_a_hear(struct pair *pair)
             assert_int_equal(rdmux_cq_poll(pair->cq_a, &wc, 1), 0);
             assert_int_equal(rdmux_cq_poll(pair->cq_b, &wc, 1), 0);
         }
-        if (atomic_load(&pair->a->session.peer->heard_ns) == clock_stands_at_ns) {
+        if (atomic_load(&pair->a->process.peer->heard_ns) == clock_stands_at_ns) {
             return;
         }
     }

@@ -146,7 +146,7 @@ static void a_peer_whose_revocation_was_answered_has_refused_nothing(void **stat
         post_write(&scene, i);
         requests[i] = device.held[0];
         CHECK_OK(rdmux_mr_revoke(scene.mr)); /* a does not answer */
-        assert_int_equal(scene.pair.b->session.awaited_revokes, i + 1);
+        assert_int_equal(scene.pair.b->revocations.awaited, i + 1);
         struct rdmux_remote_info info = RDMUX_REMOTE_INFO_INIT;
         do { /* a hears of it */
             progress(scene.pair.cq_a);
@@ -157,7 +157,7 @@ static void a_peer_whose_revocation_was_answered_has_refused_nothing(void **stat
         rdmux_provider_done(device.path, requests[i], RDMUX_OK);
         struct rdmux_wc wc = next_of_both(&scene, scene.pair.cq_a);
         assert_int_equal(wc.status, RDMUX_OK);
-        while (scene.pair.b->session.awaited_revokes != REVOCATIONS - 1 - i) {
+        while (scene.pair.b->revocations.awaited != REVOCATIONS - 1 - i) {
             progress(scene.pair.cq_a);
             progress(scene.pair.cq_b);
         }
@@ -250,7 +250,7 @@ static void a_peer_that_ends_during_the_question_is_gone(void **state)
     (void)state;
     struct scene scene;
     set_still_scene(&scene);
-    scene.pair.a->session.awaited_revokes = 1;
+    scene.pair.a->revocations.awaited = 1;
     rdmux_provider_failed(device.path, RDMUX_FLUSHED, lost);
     assert_int_equal(shutdown(rdmux_channel_socket(scene.pair.b->channel), SHUT_RDWR), 0);
 
