@@ -21,7 +21,7 @@ struct rdmux_remote {
     struct rdmux_provider_remote *path; /* NULL unless READY */
     uint64_t length;
     uint32_t access;
-    uint32_t state;       /* enum rdmux_remote_state */
+    uint32_t state;       /* enum rdmux_remote_state; rdmux_remote_enter() writes it */
     bool is_device_scope; /* only another path has atomics on it */
     uint32_t status;
     uint32_t id;

@@ -332,20 +332,27 @@ static void go_on(struct rdmux_bounce *bounce)
     }
 }
 
+/* Writes the state. A side is made once. */
+static void enter_state(struct side *side, enum side_state next)
+{
+    assert(side->state == (next == SIDE_ASKED ? SIDE_NONE : SIDE_ASKED));
+    side->state = next;
+}
+
 static void side_made(struct rdmux_cq *cq, struct rdmux_mail *mail)
 {
     struct side *side = RDMUX_CONTAINER(mail, struct side, made);
     struct rdmux_bounce *bounce = side->bounce;
     (void)cq;
     if (side->status == RDMUX_OK) {
-        side->state = SIDE_READY;
+        enter_state(side, SIDE_READY);
         for (uint32_t i = 0; i < JOB_COUNT; i++) {
             side->jobs[i].side = side;
             side->jobs[i].next = side->free_jobs;
             side->free_jobs = &side->jobs[i];
         }
     } else {
-        side->state = SIDE_FAILED;
+        enter_state(side, SIDE_FAILED);
         if (bounce->ep != NULL && bounce->ep->path != NULL) {
             rdmux_provider_failed(bounce->ep->path, side->status, side->text);
         }
@@ -356,7 +363,7 @@ static void side_made(struct rdmux_cq *cq, struct rdmux_mail *mail)
 
 static void ask_for_side(struct side *side)
 {
-    side->state = SIDE_ASKED;
+    enter_state(side, SIDE_ASKED);
     side->make.work = make_side;
     side->made.deliver = side_made;
     send_to_worker(side->bounce, &side->make);

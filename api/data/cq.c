@@ -198,8 +198,7 @@ enum rdmux_status rdmux_cq_arm(struct rdmux_cq *cq)
                 RDMUX_SIGNAL_ATTEND)) {
         status = RDMUX_AGAIN;
     }
-    atomic_store_explicit(&cq->armed, status == RDMUX_OK ? RDMUX_ARMED : RDMUX_UNARMED,
-                          memory_order_relaxed);
+    rdmux_cq_set_arming(cq, status == RDMUX_OK ? RDMUX_ARMED : RDMUX_UNARMED);
     rdmux_cq_leave(cq);
     return status;
 }

@@ -26,6 +26,7 @@
 #include "api/progress/cq_owner.h"
 #include "api/progress/cq_progress.h"
 
+#include <assert.h>
 #include <sched.h>
 #include <sys/epoll.h>
 
@@ -44,6 +45,13 @@ enum service_state {
     SERVICE_WATCH,
     SERVICE_GRACE,
 };
+
+/* Writes the state. Only a watched cq can be woken, which begins the grace time. */
+static void enter_state(struct rdmux_cq *cq, enum service_state next)
+{
+    assert(next != SERVICE_GRACE || cq->service.state == SERVICE_WATCH);
+    cq->service.state = next;
+}
 
 static void work_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
 {
@@ -64,7 +72,7 @@ void rdmux_cq_service_add(struct rdmux_cq *cq)
     cq->service.work_watch.ready = work_ready;
     cq->service.control_watch.ready = control_ready;
     rdmux_service_lock(fabric);
-    cq->service.state = SERVICE_REST;
+    enter_state(cq, SERVICE_REST);
     cq->service.deadline_ns = rdmux_now(fabric) + REST_NS;
     rdmux_list_init(&cq->service.link);
     rdmux_list_append(&fabric->served_cqs, &cq->service.link);
@@ -118,7 +126,7 @@ static bool is_inside(struct rdmux_cq *cq)
 
 static void let_cq_rest(struct rdmux_cq *cq, uint64_t now)
 {
-    cq->service.state = SERVICE_REST;
+    enter_state(cq, SERVICE_REST);
     cq->service.calls = calls_of(cq);
     cq->service.deadline_ns = now + REST_NS;
     cq->service.has_fired = false;
@@ -172,13 +180,13 @@ static void take_cq(struct rdmux_cq *cq, uint64_t now)
     }
     bool more = run_slice(cq);
     if (more) {
-        cq->service.state = SERVICE_WATCH;
+        enter_state(cq, SERVICE_WATCH);
         cq->service.has_fired = true; /* at once, after the other cqs */
         rdmux_cq_raise(cq, RDMUX_SIGNAL_DORMANT);
         rdmux_cq_release_claim(cq);
         return;
     }
-    cq->service.state = SERVICE_WATCH;
+    enter_state(cq, SERVICE_WATCH);
     cq->service.has_fired = false;
     cq->service.calls = calls_of(cq);
     rdmux_cq_raise(cq, RDMUX_SIGNAL_DORMANT);
@@ -200,7 +208,7 @@ static void watch_sleeper(struct rdmux_cq *cq, uint64_t now)
         let_cq_rest(cq, now);
         return;
     }
-    cq->service.state = SERVICE_WATCH;
+    enter_state(cq, SERVICE_WATCH);
     cq->service.has_fired = false;
     if (!is_inside(cq)) {
         rdmux_service_rearm(cq->fabric, cq->work_fd, &cq->service.work_watch);
@@ -275,7 +283,7 @@ static uint64_t run_cq(struct rdmux_cq *cq, uint64_t now)
             cq->service.has_fired = false; /* it sleeps in a call and wakes by itself */
         } else if (cq->service.has_fired || attention_due(cq, now)) {
             if (rdmux_cq_is_armed(cq)) {
-                cq->service.state = SERVICE_GRACE;
+                enter_state(cq, SERVICE_GRACE);
                 cq->service.calls = calls;
                 cq->service.deadline_ns = now + GRACE_NS;
             } else {

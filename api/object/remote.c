@@ -59,10 +59,15 @@ void rdmux_remote_ask(struct rdmux_remote *remote)
     explicit_bzero(&message.token, sizeof(message.token));
 }
 
+static void enter_answered(struct rdmux_remote *remote, enum rdmux_status status)
+{
+    rdmux_remote_enter(remote, status == RDMUX_OK ? RDMUX_REMOTE_READY : RDMUX_REMOTE_DEAD,
+                       (uint32_t)status);
+}
+
 static void finish_import(struct rdmux_remote *remote, enum rdmux_status status)
 {
-    remote->state = status == RDMUX_OK ? RDMUX_REMOTE_READY : RDMUX_REMOTE_DEAD;
-    remote->status = (uint32_t)status;
+    enter_answered(remote, status);
     rdmux_fast_path_aim(remote);
     if (remote->is_announced) {
         remote->is_announced = false;
@@ -251,8 +256,7 @@ enum rdmux_status rdmux_remote_import(struct rdmux_ep *ep, const struct rdmux_to
     }
     if (remote != NULL) {
         remote->ep = ep;
-        remote->state = RDMUX_REMOTE_ASKING;
-        remote->status = RDMUX_IN_PROGRESS;
+        rdmux_remote_enter(remote, RDMUX_REMOTE_ASKING, RDMUX_IN_PROGRESS);
         remote->id = ++ep->imports.next_id;
         remote->is_announced = timeout_ms == 0;
         rdmux_fast_path_aim(remote);
@@ -287,8 +291,7 @@ static enum rdmux_status open_raw(struct rdmux_remote *remote, uint64_t addr, ui
     memcpy(message.description, &addr, sizeof(addr));
     memcpy(message.description + sizeof(addr), &key, sizeof(key));
     enum rdmux_status status = open_remote(remote, &message);
-    remote->state = status == RDMUX_OK ? RDMUX_REMOTE_READY : RDMUX_REMOTE_DEAD;
-    remote->status = (uint32_t)status;
+    enter_answered(remote, status);
     return status;
 }
 
@@ -441,8 +444,7 @@ bool rdmux_remotes_step(struct rdmux_ep *ep)
         if (remote->is_revoking) {
             remote->is_revoking = false;
             remote->granted = 0; /* the answer ends all imports */
-            remote->state = RDMUX_REMOTE_DEAD;
-            remote->status = RDMUX_DENIED;
+            rdmux_remote_enter(remote, RDMUX_REMOTE_DEAD, RDMUX_DENIED);
             if (!others_drain(ep, remote->region, remote->revoke_number)) {
                 struct rdmux_message message = { .type = RDMUX_FRAME_REVOKED,
                                                  .id = remote->revoke_number,

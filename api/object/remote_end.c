@@ -6,6 +6,15 @@
 #include "api/core/remote.h"
 #include "api/data/fast_path.h"
 
+#include <assert.h>
+
+void rdmux_remote_enter(struct rdmux_remote *remote, enum rdmux_remote_state next, uint32_t status)
+{
+    assert(next >= remote->state);
+    remote->state = next;
+    remote->status = status;
+}
+
 void rdmux_remote_detach(struct rdmux_remote *remote)
 {
     if (remote->path != NULL && remote->path != &remote->null_path) {
@@ -34,8 +43,8 @@ void rdmux_remotes_end(struct rdmux_ep *ep)
             rdmux_list_append(&ep->imports.ready, &remote->ready_link);
         }
         if (remote->state != RDMUX_REMOTE_DEAD) {
-            remote->state = RDMUX_REMOTE_DEAD;
-            remote->status = ep->end.status == RDMUX_OK ? RDMUX_PEER_GONE : ep->end.status;
+            rdmux_remote_enter(remote, RDMUX_REMOTE_DEAD,
+                               ep->end.status == RDMUX_OK ? RDMUX_PEER_GONE : ep->end.status);
         }
         rdmux_fast_path_aim(remote);
     }

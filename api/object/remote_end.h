@@ -6,6 +6,9 @@
 #include "api/core/ep.h"
 #include "api/core/remote.h"
 
+/* Writes the state, and why the import has it. A dead import stays dead; a ready one becomes ready
+ * again on the endpoint's next path. */
+void rdmux_remote_enter(struct rdmux_remote *remote, enum rdmux_remote_state next, uint32_t status);
 /* Closes the provider's part of one import, or of all of the endpoint's, before the path closes. */
 void rdmux_remote_detach(struct rdmux_remote *remote);
 void rdmux_remotes_detach(struct rdmux_ep *ep);

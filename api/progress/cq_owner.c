@@ -15,6 +15,7 @@
 #include "api/loop/service.h"
 #include "api/progress/cq_progress.h"
 
+#include <assert.h>
 #include <unistd.h>
 
 /* ------------------------------------------------------------------------------------ ownership */
@@ -85,9 +86,17 @@ static void wake_owner(struct rdmux_cq *cq)
     (void)written; /* a full counter is readable, too */
 }
 
+void rdmux_cq_set_arming(struct rdmux_cq *cq, enum rdmux_arming next)
+{
+    /* The service thread tells of events only while the application waits for one. */
+    assert(next != RDMUX_TOLD ||
+           atomic_load_explicit(&cq->armed, memory_order_relaxed) != RDMUX_UNARMED);
+    atomic_store_explicit(&cq->armed, next, memory_order_relaxed);
+}
+
 void rdmux_cq_tell(struct rdmux_cq *cq)
 {
-    atomic_store_explicit(&cq->armed, RDMUX_TOLD, memory_order_relaxed);
+    rdmux_cq_set_arming(cq, RDMUX_TOLD);
     wake_owner(cq);
 }
 
@@ -98,7 +107,7 @@ void rdmux_cq_untell(struct rdmux_cq *cq, enum rdmux_arming next)
         ssize_t taken = read(cq->wake_fd, &count, sizeof(count));
         (void)taken; /* mail is not lost: it has set RDMUX_SIGNAL_ATTEND, too */
     }
-    atomic_store_explicit(&cq->armed, next, memory_order_relaxed);
+    rdmux_cq_set_arming(cq, next);
 }
 
 void rdmux_cq_poke(struct rdmux_cq *cq)

@@ -24,6 +24,8 @@ static inline bool rdmux_cq_is_armed(const struct rdmux_cq *cq)
     return atomic_load_explicit(&cq->armed, memory_order_relaxed) == RDMUX_ARMED;
 }
 
+/* Owner: writes cq->armed. */
+void rdmux_cq_set_arming(struct rdmux_cq *cq, enum rdmux_arming next);
 /* Owner: keeps the descriptor of an armed cq readable, or ends that. */
 void rdmux_cq_tell(struct rdmux_cq *cq);
 void rdmux_cq_untell(struct rdmux_cq *cq, enum rdmux_arming next);
