@@ -24,15 +24,17 @@ enum rdmux_arming {
     RDMUX_ARMED,
     RDMUX_TOLD, /* the service thread took the event; wake_fd keeps the descriptor readable */
 };
-struct rdmux_cq_domain {
-    const struct rdmux_provider_ops *ops;
-    struct rdmux_provider_cq *cq;
-};
 
 /*
  * The parts of a cq. The owner of a part alone writes it, other files call the owner's functions;
  * scripts/lint wings checks this. rdmux_cq_create() initialises lists and locks.
  */
+
+/* A provider's cq. Owned by api/progress. */
+struct rdmux_cq_domain {
+    const struct rdmux_provider_ops *ops;
+    struct rdmux_provider_cq *cq;
+};
 
 /* The endpoints by id and by the time of their timers. Owned by api/progress/endpoint_table.c. */
 struct rdmux_cq_table {
