@@ -15,7 +15,6 @@
 #include "api/loop/service.h"
 #include "api/progress/cq_progress.h"
 
-#include <assert.h>
 #include <unistd.h>
 
 /* ------------------------------------------------------------------------------------ ownership */
@@ -84,14 +83,6 @@ static void wake_owner(struct rdmux_cq *cq)
     uint64_t one = 1;
     ssize_t written = write(cq->wake_fd, &one, sizeof(one));
     (void)written; /* a full counter is readable, too */
-}
-
-void rdmux_cq_set_arming(struct rdmux_cq *cq, enum rdmux_arming next)
-{
-    /* The service thread tells of events only while the application waits for one. */
-    assert(next != RDMUX_TOLD ||
-           atomic_load_explicit(&cq->armed, memory_order_relaxed) != RDMUX_UNARMED);
-    atomic_store_explicit(&cq->armed, next, memory_order_relaxed);
 }
 
 void rdmux_cq_tell(struct rdmux_cq *cq)

@@ -7,6 +7,8 @@
 #include "api/core/ep.h"
 #include "api/core/mail.h"
 
+#include <assert.h>
+
 /* Owner: counts a job that goes to the worker and will mail the cq. Worker: counts the job as
  * ended. rdmux_cq_destroy() waits for both. */
 void rdmux_cq_job_begins(struct rdmux_cq *cq);
@@ -24,8 +26,14 @@ static inline bool rdmux_cq_is_armed(const struct rdmux_cq *cq)
     return atomic_load_explicit(&cq->armed, memory_order_relaxed) == RDMUX_ARMED;
 }
 
-/* Owner: writes cq->armed. */
-void rdmux_cq_set_arming(struct rdmux_cq *cq, enum rdmux_arming next);
+/* Owner: writes cq->armed. Only an armed cq is told of an event. [data path] */
+static inline void rdmux_cq_set_arming(struct rdmux_cq *cq, enum rdmux_arming next)
+{
+    assert(next != RDMUX_TOLD ||
+           atomic_load_explicit(&cq->armed, memory_order_relaxed) != RDMUX_UNARMED);
+    atomic_store_explicit(&cq->armed, next, memory_order_relaxed);
+}
+
 /* Owner: keeps the descriptor of an armed cq readable, or ends that. */
 void rdmux_cq_tell(struct rdmux_cq *cq);
 void rdmux_cq_untell(struct rdmux_cq *cq, enum rdmux_arming next);
