@@ -17,7 +17,6 @@
 #include "negotiation/control_channel.h"
 
 #include <stdio.h>
-#include <string.h>
 
 void rdmux_ep_setup_stage(const struct rdmux_ep *ep, char *out, size_t size)
 {
