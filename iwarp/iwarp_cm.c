@@ -7,6 +7,7 @@
 #include "verbs/verbs_completion.h"
 #include "verbs/verbs_connection.h"
 #include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_macros.h"
 #include "verbs/verbs_queue.h"
 #include "verbs/verbs_side.h"
 
@@ -115,7 +116,7 @@ static int prepare_queue(struct iwarp_channel *channel)
     mask |= IBV_QP_ACCESS_FLAGS;
     int result = ibv_modify_qp(queue_of(channel)->qp, &attr, mask);
     if (result != 0) {
-        return result < 0 ? -result : result;
+        return verbs_error_of(result);
     }
     if (channel->index == IWARP_SIDE && rdmux_verbs_side_start(&channel->cm.ep->base) != RDMUX_OK) {
         return EIO;

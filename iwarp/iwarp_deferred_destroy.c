@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "iwarp/iwarp_deferred_destroy.h"
 
-#include "verbs/verbs_completion.h"
 #include "verbs/verbs_endpoint.h"
 #include "verbs/verbs_queue.h"
+#include "verbs/verbs_unit.h"
 
 #include <pthread.h>
 #include <signal.h>

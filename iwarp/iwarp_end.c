@@ -12,11 +12,11 @@
  * only if neither end knows another one.
  */
 #include "iwarp/iwarp_internal.h"
-#include "verbs/verbs_completion.h"
 #include "verbs/verbs_endpoint.h"
 #include "verbs/verbs_queue.h"
 #include "verbs/verbs_ring.h"
 #include "verbs/verbs_side.h"
+#include "verbs/verbs_state.h"
 
 #include <string.h>
 

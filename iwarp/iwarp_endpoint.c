@@ -14,14 +14,14 @@
  */
 #include "iwarp/iwarp_internal.h"
 #include "verbs/verbs_address.h"
-#include "verbs/verbs_completion.h"
+#include "verbs/verbs_chain.h"
 #include "verbs/verbs_connection.h"
 #include "verbs/verbs_domain.h"
 #include "verbs/verbs_endpoint.h"
 #include "verbs/verbs_queue.h"
 #include "verbs/verbs_ring.h"
-#include "verbs/verbs_send.h"
 #include "verbs/verbs_side.h"
+#include "verbs/verbs_state.h"
 #include "verbs/verbs_transport.h"
 
 #include <assert.h>
@@ -317,7 +317,7 @@ void rdmux_iwarp_channel_up(struct iwarp_ep *ep)
     if (!both_are_up(ep) || ep->base.state > VERBS_EP_CONNECTED) {
         return;
     }
-    ep->base.state = VERBS_EP_CONNECTED;
+    rdmux_verbs_ep_enter(&ep->base, VERBS_EP_CONNECTED);
     if (ep->base.attr->role == RDMUX_ROLE_CONNECT) {
         ep->proof_end = ep->base.data.sent.head + 1;
         prove_path(ep);

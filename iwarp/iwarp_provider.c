@@ -10,6 +10,7 @@
 #include "verbs/verbs_memory.h"
 #include "verbs/verbs_plugin.h"
 #include "verbs/verbs_rdmacm.h"
+#include "verbs/verbs_receive.h"
 #include "verbs/verbs_send.h"
 #include "verbs/verbs_srq.h"
 #include "verbs/verbs_table.h"

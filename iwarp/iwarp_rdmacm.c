@@ -5,16 +5,18 @@
  * (iwarp_order.h).
  */
 #include "iwarp/iwarp_internal.h"
-#include "verbs/verbs_completion.h"
 #include "verbs/verbs_connection.h"
 #include "verbs/verbs_endpoint.h"
 #include "verbs/verbs_macros.h"
 #include "verbs/verbs_outcome.h"
 #include "verbs/verbs_queue.h"
 #include "verbs/verbs_rdmacm.h"
+#include "verbs/verbs_receive.h"
 #include "verbs/verbs_ring.h"
 #include "verbs/verbs_send.h"
 #include "verbs/verbs_side.h"
+#include "verbs/verbs_silent.h"
+#include "verbs/verbs_state.h"
 #include "verbs/verbs_table.h"
 #include "verbs/verbs_transport.h"
 
@@ -85,7 +87,7 @@ static void request_sent(struct verbs_queue *queue, const struct ibv_wc *wc)
     }
     rdmux_iwarp_retire(ep, &rdmacm->order, RDMUX_OK);
     rdmux_verbs_resume(ep);
-    rdmux_verbs_watch_silent(ep);
+    verbs_silent_watch(ep);
 }
 
 /* Called whenever the device itself ended the connection; a completion may tell why. */

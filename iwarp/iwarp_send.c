@@ -5,15 +5,19 @@
  * behind later requests.
  */
 #include "iwarp/iwarp_internal.h"
+#include "verbs/verbs_chain.h"
 #include "verbs/verbs_completion.h"
 #include "verbs/verbs_endpoint.h"
 #include "verbs/verbs_macros.h"
 #include "verbs/verbs_memory.h"
 #include "verbs/verbs_outcome.h"
 #include "verbs/verbs_queue.h"
+#include "verbs/verbs_receive.h"
 #include "verbs/verbs_ring.h"
 #include "verbs/verbs_send.h"
 #include "verbs/verbs_side.h"
+#include "verbs/verbs_silent.h"
+#include "verbs/verbs_state.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -169,7 +173,7 @@ static void chain_read(struct verbs_ep *ep, struct rdmux_request *request, uint3
         struct ibv_sge sink;
         uint64_t addr = remote_address(request) + skip;
         uint32_t here = iwarp_read_parts(addr, request->sges[i].length);
-        (void)rdmux_verbs_pieces(&request->sges[i], 1, &sink);
+        (void)verbs_pieces(&request->sges[i], 1, &sink);
         parts -= here;
         if (here == 2) {
             struct ibv_sge first = sink;
@@ -292,7 +296,7 @@ static void data_sent(struct iwarp_ep *ep, const struct ibv_wc *wc)
         rdmux_verbs_side_push(&ep->base);
     }
     rdmux_verbs_resume(&ep->base);
-    rdmux_verbs_watch_silent(&ep->base);
+    verbs_silent_watch(&ep->base);
 }
 
 void rdmux_iwarp_sent(struct verbs_queue *queue, const struct ibv_wc *wc)

@@ -11,6 +11,7 @@
 #include "verbs/verbs_endpoint.h"
 #include "verbs/verbs_plugin.h"
 #include "verbs/verbs_rdmacm.h"
+#include "verbs/verbs_receive.h"
 #include "verbs/verbs_send.h"
 #include "verbs/verbs_side.h"
 #include "verbs/verbs_table.h"

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Completion queues. Each queue pair is attached to a device queue (unit) with room for everything
- * that it can have outstanding. So not even a failure, which flushes all of it at once, overruns
- * the device queue. If no unit has room, another one is made.
- *
  * Sleeping: the completion channel and an eventfd are in one epoll. arm requests an event and then
  * polls once more, so that no completion is missed; it stashes what it finds for poll.
  */
@@ -15,12 +11,16 @@
 #include "verbs/verbs_fast_path.h"
 #include "verbs/verbs_macros.h"
 #include "verbs/verbs_outcome.h"
+#include "verbs/verbs_place.h"
 #include "verbs/verbs_queue.h"
+#include "verbs/verbs_receive.h"
 #include "verbs/verbs_ring.h"
-#include "verbs/verbs_send.h"
 #include "verbs/verbs_side.h"
+#include "verbs/verbs_silent.h"
 #include "verbs/verbs_srq.h"
+#include "verbs/verbs_state.h"
 #include "verbs/verbs_transport.h"
+#include "verbs/verbs_unit.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
@@ -43,9 +43,6 @@ static_assert((int)VERBS_WC_LOC_LEN_ERR == (int)IBV_WC_LOC_LEN_ERR &&
               "the codes of verbs_outcome.h are those of libibverbs");
 
 enum {
-    UNIT_FIRST = 1024, /* entries of the first device queue, if no more are needed */
-    SILENT_POLLS = 64, /* polls in a row without a completion before silent work gets a successor */
-    SILENT_BUSY = 1024, /* the same: polls with silent work, whatever else completes */
     /* events per acknowledgment, which takes a lock (ibv_ack_cq_events(3)) */
     ACKNOWLEDGE_EVERY = 64,
     ATTEND_ROUNDS = 256, /* most rounds of completions before a device event is handled */
@@ -127,198 +124,20 @@ static void leave_domain(struct verbs_cq *cq, struct verbs_domain *domain)
     (void)pthread_mutex_unlock(&domain->lock);
 }
 
-static void destroy_unit(struct verbs_domain *domain, struct verbs_unit *unit)
-{
-    ibv_ack_cq_events(unit->cq, unit->unacked);
-    int error = ibv_destroy_cq(unit->cq);
-    if (error != 0) {
-        rdmux_provider_log(domain->base.fabric, RDMUX_LOG_ERROR,
-                           "%s: a completion queue cannot be destroyed: %s", domain->device,
-                           strerror(error));
-    }
-}
-
 void rdmux_verbs_cq_close(struct rdmux_provider_cq *base)
 {
     struct verbs_cq *cq = verbs_cq_of(base);
     struct verbs_domain *domain = verbs_domain_of(base->domain);
     leave_domain(cq, domain);
     for (uint32_t i = 0; i < cq->unit_count; i++) {
-        destroy_unit(domain, &cq->units[i]);
+        rdmux_verbs_unit_destroy(domain, &cq->units[i]);
     }
     rdmux_verbs_cm_close(cq);
     close_descriptors(cq);
     rdmux_provider_release(base->domain->fabric, cq->places);
 }
 
-/* ---------------------------------------------------------------------------------------- units */
-
-/* Returns the entries that an SRQ still needs in a unit: its depth, counted once for all endpoints
- * whose completions go there. */
-static uint32_t srq_entries(const struct verbs_srq *srq, uint32_t unit)
-{
-    return srq == NULL || (srq->units >> unit & 1) != 0 ? 0 : srq->depth;
-}
-
-static void reserve_entries(struct verbs_unit *unit, uint32_t index, uint32_t entries,
-                            struct verbs_srq *srq)
-{
-    unit->used += entries + srq_entries(srq, index);
-    if (srq != NULL) {
-        srq->units |= UINT32_C(1) << index;
-    }
-}
-
-enum rdmux_status rdmux_verbs_unit_reserve(struct verbs_cq *cq, uint32_t entries,
-                                           struct verbs_srq *srq, struct verbs_unit **out)
-{
-    struct verbs_domain *domain = verbs_domain_of(cq->base.domain);
-    uint32_t free_place = cq->unit_count;
-    for (uint32_t i = 0; i < cq->unit_count; i++) {
-        struct verbs_unit *unit = &cq->units[i];
-        if (unit->is_broken) {
-            free_place = unit->used == 0 ? i : free_place;
-        } else if (unit->capacity - unit->used >= entries + srq_entries(srq, i)) {
-            reserve_entries(unit, i, entries, srq);
-            *out = unit;
-            return RDMUX_OK;
-        }
-    }
-    const uint32_t needed = entries + (srq == NULL ? 0 : srq->depth);
-    uint32_t most = (uint32_t)domain->attr.max_cqe;
-    if (free_place == VERBS_UNITS_MAX || needed > most) {
-        rdmux_provider_error(
-            "%s: no completion queue has room for %u more entries; use another cq, "
-            "or smaller depths",
-            domain->device, needed);
-        return RDMUX_NO_MEMORY;
-    }
-    uint32_t wanted = cq->unit_count == 0 ? (uint32_t)UNIT_FIRST
-                                          : 2 * cq->units[cq->unit_count - 1].capacity;
-    wanted = wanted < needed ? needed : wanted;
-    wanted = wanted > most ? most : wanted;
-    struct ibv_cq *made = ibv_create_cq(domain->context, (int)wanted, cq, cq->channel, 0);
-    if (made == NULL && wanted > needed) {
-        made = ibv_create_cq(domain->context, (int)needed, cq, cq->channel, 0);
-    }
-    if (made == NULL) {
-        rdmux_provider_error(
-            "%s: no completion queue of %u entries: %s%s", domain->device, needed, strerror(errno),
-            errno == ENOMEM ? "; raise the limit on locked memory (ulimit -l)" : "");
-        return RDMUX_NO_MEMORY;
-    }
-    struct verbs_unit *unit = &cq->units[free_place];
-    if (free_place == cq->unit_count) {
-        cq->unit_count++;
-    } else {
-        destroy_unit(domain, unit);
-    }
-    *unit = (struct verbs_unit){ .cq = made, .capacity = (uint32_t)made->cqe };
-    reserve_entries(unit, free_place, entries, srq);
-    *out = unit;
-    return RDMUX_OK;
-}
-
-/* --------------------------------------------------------------------------------------- places */
-
-static enum rdmux_status add_places(struct verbs_cq *cq)
-{
-    struct rdmux_fabric *fabric = cq->base.domain->fabric;
-    uint32_t count = cq->place_count == 0 ? 16 : 2 * cq->place_count;
-    struct verbs_place *more = count > VERBS_PLACES_MAX
-                                   ? NULL
-                                   : rdmux_provider_allocate(fabric, count * sizeof(*more));
-    if (more == NULL) {
-        rdmux_provider_error("%s: no memory for %u queue pairs on one cq",
-                             verbs_domain_of(cq->base.domain)->device, count);
-        return RDMUX_NO_MEMORY;
-    }
-    if (cq->place_count > 0) {
-        memcpy(more, cq->places, cq->place_count * sizeof(*more));
-    }
-    for (uint32_t i = cq->place_count; i < count; i++) {
-        more[i].next_free = i + 1;
-    }
-    rdmux_provider_release(fabric, cq->places);
-    cq->places = more;
-    cq->free_place = cq->place_count;
-    cq->place_count = count;
-    return RDMUX_OK;
-}
-
-enum rdmux_status rdmux_verbs_place_take(struct verbs_cq *cq, struct verbs_queue *queue,
-                                         struct verbs_srq *srq, uint64_t *id)
-{
-    if (cq->free_place == cq->place_count) {
-        enum rdmux_status status = add_places(cq);
-        if (status != RDMUX_OK) {
-            return status;
-        }
-    }
-    uint32_t at = cq->free_place;
-    struct verbs_place *place = &cq->places[at];
-    cq->free_place = place->next_free;
-    place->queue = queue;
-    place->srq = srq;
-    if ((++place->life & ((UINT32_C(1) << VERBS_LIFE_BITS) - 1)) == 0) {
-        place->life++; /* 0 marks wr_ids that are addresses, see verbs_ring.h */
-    }
-    *id = verbs_wr_id(at, place->life);
-    return RDMUX_OK;
-}
-
-void rdmux_verbs_place_give(struct verbs_cq *cq, uint64_t id)
-{
-    uint32_t at = verbs_wr_id_place(id);
-    struct verbs_place *place = &cq->places[at];
-    place->queue = NULL;
-    place->srq = NULL;
-    place->next_free = cq->free_place;
-    cq->free_place = at;
-}
-
-/* Returns the queue that a wr_id names. NULL: the completion outlived its queue pair. */
-static struct verbs_queue *queue_of(const struct verbs_cq *cq, uint64_t wr_id)
-{
-    uint32_t at = verbs_wr_id_place(wr_id);
-    struct verbs_queue *queue = at < cq->place_count ? cq->places[at].queue : NULL;
-    return queue != NULL && queue->id == verbs_wr_id_queue(wr_id) ? queue : NULL;
-}
-
-static struct verbs_srq *srq_of(const struct verbs_cq *cq, uint64_t wr_id)
-{
-    uint32_t at = verbs_wr_id_place(wr_id);
-    struct verbs_srq *srq = at < cq->place_count ? cq->places[at].srq : NULL;
-    return srq != NULL && srq->id == verbs_wr_id_queue(wr_id) ? srq : NULL;
-}
-
 /* --------------------------------------------------------------------------------------- faults */
-
-static const char *port_state(const struct verbs_ep *ep)
-{
-    uint64_t down = atomic_load_explicit(&verbs_domain_of_ep(ep)->ports_down, memory_order_relaxed);
-    return (down >> ep->port & 1) != 0 ? "; the port is down" : "";
-}
-
-void rdmux_verbs_fail(struct verbs_ep *ep, enum rdmux_status status, const char *format, ...)
-{
-    char text[RDMUX_TEXT_MAX];
-    char words[RDMUX_TEXT_MAX];
-    assert(status != RDMUX_OK); /* a transport's table has a hole */
-    if (ep->state >= VERBS_EP_FAILED) {
-        return;
-    }
-    ep->state = VERBS_EP_FAILED;
-    ep->is_unexplained = status == RDMUX_FLUSHED;
-    va_list arguments;
-    va_start(arguments, format);
-    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start() is right above */
-    (void)vsnprintf(words, sizeof(words), format, arguments);
-    va_end(arguments);
-    (void)snprintf(text, sizeof(text), "%.16s %.40s port %u: %.160s%.20s", ep->transport->name,
-                   verbs_domain_of_ep(ep)->device, ep->port, words, port_state(ep));
-    rdmux_provider_failed(&ep->base, status, text);
-}
 
 static void look_at_queue(struct verbs_queue *queue)
 {
@@ -388,94 +207,6 @@ static size_t attend_queue(struct verbs_cq *cq)
 
 /* ---------------------------------------------------------------------------------- completions */
 
-void rdmux_verbs_report(struct verbs_ep *ep, struct rdmux_request *request, enum rdmux_status status)
-{
-    if (VERBS_LIKELY(status == RDMUX_OK || (ep->state < VERBS_EP_DRAINING && !ep->is_unexplained))) {
-        rdmux_provider_done(&ep->base, request, (uint32_t)status);
-    }
-}
-
-/* Retires the work requests before `end`. */
-static void retire_until(struct verbs_queue *queue, uint32_t end, enum rdmux_status status)
-{
-    struct verbs_send_ring *ring = &queue->sent;
-    while (ring->tail != end) {
-        struct rdmux_request *request = verbs_send_ring_retire(ring);
-        if (request != NULL && !request->done) {
-            rdmux_verbs_report(queue->ep, request, status);
-        }
-    }
-}
-
-static void send_failed(struct verbs_queue *queue, uint32_t slot, const struct ibv_wc *wc)
-{
-    struct verbs_ep *ep = queue->ep;
-    bool is_first = ep->state < VERBS_EP_FAILED;
-    retire_until(queue, slot, is_first ? RDMUX_OK : RDMUX_FLUSHED);
-    struct rdmux_request *request = verbs_send_ring_owner(&queue->sent, slot);
-    struct verbs_outcome outcome = rdmux_verbs_send_outcome((uint32_t)wc->status,
-                                                            request != NULL ? request->op : 0);
-    if (is_first) {
-        rdmux_verbs_fail(ep, outcome.status, "%s (%s, vendor code 0x%x)", outcome.text,
-                         ibv_wc_status_str(wc->status), wc->vendor_err);
-    }
-    if (request != NULL && !request->done) {
-        rdmux_verbs_report(ep, request, outcome.status);
-    }
-    retire_until(queue, slot + 1, RDMUX_FLUSHED);
-}
-
-void rdmux_verbs_watch_silent(struct verbs_ep *ep)
-{
-    struct verbs_queue *queue = &ep->data;
-    if (VERBS_UNLIKELY(verbs_send_ring_silent(&queue->sent) != 0 && !ep->is_silent &&
-                       !verbs_send_ring_awaits(&queue->sent))) {
-        ep->is_silent = true;
-        ep->silent_next = queue->cq->silent;
-        queue->cq->silent = ep;
-    }
-}
-
-void rdmux_verbs_sent(struct verbs_queue *queue, const struct ibv_wc *wc)
-{
-    uint32_t slot = verbs_wr_id_slot(wc->wr_id);
-    if (VERBS_UNLIKELY(!verbs_send_ring_has(&queue->sent, slot))) {
-        return;
-    }
-    struct verbs_ep *ep = queue->ep;
-    if (VERBS_UNLIKELY(wc->status != IBV_WC_SUCCESS)) {
-        send_failed(queue, slot, wc);
-        return;
-    }
-    retire_until(queue, slot + 1, RDMUX_OK);
-    if (VERBS_UNLIKELY(ep->side.atomics_unsent != NULL)) {
-        rdmux_verbs_side_push(ep);
-    }
-    if (queue == &ep->data) {
-        rdmux_verbs_resume(ep);
-        rdmux_verbs_watch_silent(ep);
-    }
-}
-
-void rdmux_verbs_receive_failed(struct verbs_ep *ep, struct rdmux_request *request,
-                                const struct ibv_wc *wc)
-{
-    if (request == NULL) {
-        rdmux_verbs_fail(ep, RDMUX_FLUSHED, "the side channel's queue pair went into error (%s)",
-                         ibv_wc_status_str(wc->status));
-        return;
-    }
-    struct verbs_outcome outcome = rdmux_verbs_receive_outcome((uint32_t)wc->status);
-    bool is_first = ep->state < VERBS_EP_FAILED;
-    if (is_first && outcome.status == RDMUX_LENGTH) {
-        rdmux_provider_received(&ep->base, request, RDMUX_LENGTH, RDMUX_WC_RECV, 0, 0, 0);
-    }
-    if (is_first) {
-        rdmux_verbs_fail(ep, outcome.status, "%s (%s, vendor code 0x%x)", outcome.text,
-                         ibv_wc_status_str(wc->status), wc->vendor_err);
-    }
-}
-
 static void receive_completed(struct verbs_queue *queue, const struct ibv_wc *wc)
 {
     struct verbs_ep *ep = queue->ep;
@@ -498,27 +229,18 @@ static void receive_completed(struct verbs_queue *queue, const struct ibv_wc *wc
     }
 }
 
-static struct verbs_queue *queue_by_qpn(const struct verbs_cq *cq, uint32_t qpn)
-{
-    struct verbs_queue *queue = cq->by_qpn[qpn % VERBS_QPN_BUCKETS];
-    while (queue != NULL && queue->qp->qp_num != qpn) {
-        queue = queue->qpn_next;
-    }
-    return queue;
-}
-
 /* Handles a completion of an SRQ's receive, which names its queue pair by number. A receive without
  * a message goes back to the SRQ, as it serves the other endpoints, too. */
 static void shared_completed(struct verbs_cq *cq, const struct ibv_wc *wc)
 {
-    struct verbs_srq *srq = srq_of(cq, wc->wr_id);
+    struct verbs_srq *srq = verbs_place_srq(cq, wc->wr_id);
     struct rdmux_request *request = srq == NULL
                                         ? NULL
                                         : rdmux_verbs_srq_retire(srq, verbs_wr_id_slot(wc->wr_id));
     if (VERBS_UNLIKELY(request == NULL)) {
         return;
     }
-    struct verbs_queue *queue = queue_by_qpn(cq, wc->qp_num);
+    struct verbs_queue *queue = verbs_queue_of_qpn(cq, wc->qp_num);
     if (VERBS_LIKELY(queue != NULL && wc->status == IBV_WC_SUCCESS)) {
         queue->ep->transport->received(queue->ep, request, wc);
         return;
@@ -540,7 +262,7 @@ static void request_completed(struct verbs_cq *cq, const struct ibv_wc *wc)
         shared_completed(cq, wc);
         return;
     }
-    struct verbs_queue *queue = queue_of(cq, wc->wr_id);
+    struct verbs_queue *queue = verbs_place_queue(cq, wc->wr_id);
     if (VERBS_UNLIKELY(queue == NULL)) {
         rdmux_verbs_fast_path_completed(cq, wc);
         return;
@@ -549,13 +271,6 @@ static void request_completed(struct verbs_cq *cq, const struct ibv_wc *wc)
         queue->ep->transport->sent(queue, wc);
     } else {
         receive_completed(queue, wc);
-    }
-}
-
-void rdmux_verbs_unit_failed(struct verbs_cq *cq, struct verbs_unit *unit)
-{
-    if (!unit->is_broken) { /* its endpoints have been failed already */
-        atomic_fetch_or(&cq->attention, VERBS_EVENT_FATAL);
     }
 }
 
@@ -595,31 +310,6 @@ size_t rdmux_verbs_reap(struct verbs_cq *cq, size_t budget)
         cq->first_unit = (cq->first_unit + 1) % cq->unit_count;
     }
     return done;
-}
-
-/* ---------------------------------------------------------------------------------- silent work */
-
-/* Posts a signaled successor behind work that no completion would report: revocation and shutdown
- * must not depend on more requests of the program to learn that the last ones are done. */
-static void make_silent_tell(struct verbs_cq *cq)
-{
-    struct verbs_ep *ep = cq->silent;
-    cq->silent = NULL;
-    cq->silent_polls = 0;
-    while (ep != NULL) {
-        struct verbs_ep *next = ep->silent_next;
-        ep->is_silent = false;
-        if (ep->state == VERBS_EP_CONNECTED && verbs_send_ring_silent(&ep->data.sent) != 0 &&
-            rdmux_verbs_chain_nothing(ep)) {
-            (void)rdmux_verbs_chain_ring(&ep->data);
-        }
-        ep = next;
-    }
-}
-
-static bool is_silent_for_long(struct verbs_cq *cq)
-{
-    return cq->idle_polls >= SILENT_POLLS || ++cq->silent_polls >= SILENT_BUSY;
 }
 
 /* ----------------------------------------------------------------------------------------- poll */
@@ -676,8 +366,8 @@ size_t rdmux_verbs_poll(struct rdmux_provider_cq *base, size_t budget)
     } else {
         cq->idle_polls++;
     }
-    if (VERBS_UNLIKELY(cq->silent != NULL && is_silent_for_long(cq))) {
-        make_silent_tell(cq);
+    if (VERBS_UNLIKELY(cq->silent != NULL && verbs_silent_is_long(cq))) {
+        rdmux_verbs_silent_tell(cq);
     }
     /* The event that arm requested comes with the completion or a little later. The descriptor
      * stays readable until the event is taken. */
@@ -699,7 +389,7 @@ enum rdmux_status rdmux_verbs_arm(struct rdmux_provider_cq *base)
         take_events(cq);
     }
     if (cq->silent != NULL) {
-        make_silent_tell(cq);
+        rdmux_verbs_silent_tell(cq);
     }
     for (uint32_t i = 0; i < cq->unit_count; i++) {
         struct verbs_unit *unit = &cq->units[i];

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Completion queues, and reports of completions and of failed endpoints. */
+/* Completion queues: polling, sleeping, events of the device. */
 #ifndef RDMUX_VERBS_COMPLETION_H
 #define RDMUX_VERBS_COMPLETION_H
+
+#include "verbs/verbs_unit.h"
 
 #include <rdmux/provider.h>
 
@@ -22,16 +24,6 @@ struct rdma_event_channel;
 struct verbs_ep;
 struct verbs_queue;
 struct verbs_srq;
-
-/* Completion queue of the device. A cq has several, as device queues do not grow. */
-struct verbs_unit {
-    struct ibv_cq *cq;
-    uint32_t capacity;
-    uint32_t used;    /* most entries that the attached queues can need */
-    uint32_t awaited; /* 1: an event was requested and not taken yet */
-    uint32_t unacked; /* events taken but not acknowledged */
-    bool is_broken;   /* reported by the device; takes no more queue pairs */
-};
 
 /* Bits of verbs_cq.attention and verbs_queue.events; the reader of asynchronous events sets
  * them. */
@@ -94,36 +86,10 @@ void rdmux_verbs_cq_close(struct rdmux_provider_cq *base);
 size_t rdmux_verbs_poll(struct rdmux_provider_cq *base, size_t budget);
 enum rdmux_status rdmux_verbs_arm(struct rdmux_provider_cq *base);
 int rdmux_verbs_fd(struct rdmux_provider_cq *base);
-/* Finds or makes a unit with room for entries more and for all receives of srq, which may be NULL.
- * RDMUX_NO_MEMORY: there is none. [may sleep] */
-enum rdmux_status rdmux_verbs_unit_reserve(struct verbs_cq *cq, uint32_t entries,
-                                           struct verbs_srq *srq, struct verbs_unit **out);
-/* Takes a place in the cq's table for a queue or an SRQ. *id: the part of their wr_ids that names
- * it. */
-enum rdmux_status rdmux_verbs_place_take(struct verbs_cq *cq, struct verbs_queue *queue,
-                                         struct verbs_srq *srq, uint64_t *id);
-void rdmux_verbs_place_give(struct verbs_cq *cq, uint64_t id);
 /* Processes available completions of all queues: all stashed ones, then others up to budget.
  * Returns their number. */
 size_t rdmux_verbs_reap(struct verbs_cq *cq, size_t budget);
-/* verbs_transport.broke, .sent and .receive_failed for fabrics whose devices finish work in
- * order. */
+/* verbs_transport.broke for fabrics whose devices finish work in order. */
 void rdmux_verbs_broke(struct verbs_queue *queue);
-void rdmux_verbs_sent(struct verbs_queue *queue, const struct ibv_wc *wc);
-void rdmux_verbs_receive_failed(struct verbs_ep *ep, struct rdmux_request *request,
-                                const struct ibv_wc *wc);
-/* Reports a request's completion to the core. Once the endpoint is draining or failed without a
- * cause, only successes: the core completes the rest. */
-void rdmux_verbs_report(struct verbs_ep *ep, struct rdmux_request *request,
-                        enum rdmux_status status);
-/* Puts the endpoint on the cq's silent list if no completion is pending for its posted work; the cq
- * then posts a signaled successor. */
-void rdmux_verbs_watch_silent(struct verbs_ep *ep);
-/* Fails the endpoint because its path failed. Only the first call counts. */
-void rdmux_verbs_fail(struct verbs_ep *ep, enum rdmux_status status, const char *format, ...)
-    RDMUX_PRINTF(3, 4);
-
-/* Notes that a unit's device queue has failed. */
-void rdmux_verbs_unit_failed(struct verbs_cq *cq, struct verbs_unit *unit);
 
 #endif

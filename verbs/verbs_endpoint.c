@@ -5,6 +5,7 @@
  */
 #include "verbs/verbs_endpoint.h"
 
+#include "verbs/verbs_chain.h"
 #include "verbs/verbs_completion.h"
 #include "verbs/verbs_connection.h"
 #include "verbs/verbs_device.h"
@@ -14,9 +15,10 @@
 #include "verbs/verbs_memory.h"
 #include "verbs/verbs_queue.h"
 #include "verbs/verbs_ring.h"
-#include "verbs/verbs_send.h"
 #include "verbs/verbs_side.h"
+#include "verbs/verbs_silent.h"
 #include "verbs/verbs_srq.h"
+#include "verbs/verbs_state.h"
 #include "verbs/verbs_timing.h"
 #include "verbs/verbs_transport.h"
 
@@ -155,7 +157,6 @@ enum rdmux_status rdmux_verbs_ep_open(struct rdmux_provider_ep *base,
                                                     : (uint32_t)VERBS_FLUSH_SIZE;
     ep->attr = attr;
     ep->port = rdmux_verbs_path_port(attr->path);
-    ep->state = VERBS_EP_OPEN;
     enum rdmux_status status = open_data(ep);
     if (status != RDMUX_OK) {
         return status;
@@ -347,7 +348,7 @@ enum rdmux_status rdmux_verbs_ep_connect(struct rdmux_provider_ep *base, const u
         status = connect_queues(ep, &route);
     }
     if (status == RDMUX_OK) {
-        ep->state = VERBS_EP_CONNECTED;
+        rdmux_verbs_ep_enter(ep, VERBS_EP_CONNECTED);
         log_connection(ep);
         report_drift(ep, &route);
     }
@@ -389,7 +390,7 @@ static void kill_queue(struct verbs_ep *ep)
 {
     /* Messages that have arrived belong to the program. */
     (void)rdmux_verbs_reap(verbs_cq_of(ep->base.cq), DRAIN_BUDGET);
-    ep->state = VERBS_EP_DRAINING;
+    rdmux_verbs_ep_enter(ep, VERBS_EP_DRAINING);
     rdmux_verbs_queue_kill(&ep->data);
     rdmux_verbs_queue_kill(&ep->side.queue);
     ep->drain.quiet_since_ns = rdmux_provider_now_ns(verbs_fabric_of_ep(ep));
@@ -403,7 +404,7 @@ static void destroy_endpoint(struct verbs_ep *ep)
     (void)rdmux_verbs_reap(verbs_cq_of(ep->base.cq), DRAIN_BUDGET);
     rdmux_verbs_queue_destroy(&ep->data);
     rdmux_verbs_queue_destroy(&ep->side.queue);
-    ep->state = VERBS_EP_QUIET;
+    rdmux_verbs_ep_enter(ep, VERBS_EP_QUIET);
 }
 
 /* A healthy endpoint may end on the peer's word before the peer's device has acknowledged what the
@@ -458,29 +459,21 @@ enum rdmux_status rdmux_verbs_ep_quiesce(struct rdmux_provider_ep *base,
     return RDMUX_OK;
 }
 
-static void leave_silent(struct verbs_ep *ep)
-{
-    for (struct verbs_ep **at = &verbs_cq_of(ep->base.cq)->silent; *at != NULL;
-         at = &(*at)->silent_next) {
-        if (*at == ep) {
-            *at = ep->silent_next;
-            break;
-        }
-    }
-}
-
 void rdmux_verbs_ep_close(struct rdmux_provider_ep *base)
 {
     struct verbs_ep *ep = verbs_ep_of(base);
-    if (ep->state < VERBS_EP_DRAINING) {
-        ep->state = VERBS_EP_FAILED; /* its imports are closed: completions must start nothing */
+    if (ep->state < VERBS_EP_FAILED) {
+        /* its imports are closed: completions must start nothing */
+        rdmux_verbs_ep_enter(ep, VERBS_EP_FAILED);
+    }
+    if (ep->state == VERBS_EP_FAILED) {
         kill_queue(ep);
     }
     if (ep->state == VERBS_EP_DRAINING) {
         drain_queue(ep);
         destroy_endpoint(ep);
     }
-    leave_silent(ep);
+    rdmux_verbs_silent_leave(ep);
     rdmux_verbs_side_close(ep);
     close_copies(ep);
     rdmux_verbs_queue_close(&ep->data);

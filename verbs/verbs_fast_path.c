@@ -11,6 +11,7 @@
  */
 #include "verbs/verbs_fast_path.h"
 
+#include "verbs/verbs_chain.h"
 #include "verbs/verbs_completion.h"
 #include "verbs/verbs_endpoint.h"
 #include "verbs/verbs_macros.h"
@@ -19,6 +20,7 @@
 #include "verbs/verbs_ring.h"
 #include "verbs/verbs_send.h"
 #include "verbs/verbs_transport.h"
+#include "verbs/verbs_unit.h"
 
 #include <assert.h>
 #include <string.h>

@@ -40,6 +40,19 @@ static inline struct verbs_remote *verbs_remote_of(struct rdmux_provider_remote 
     return (struct verbs_remote *)remote;
 }
 
+/* Fills a device's list from a request's. Returns the number of pieces. [data path] */
+static inline uint32_t verbs_pieces(const struct rdmux_provider_sge *sges, uint32_t count,
+                                    struct ibv_sge *out)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const struct verbs_mr *mr = (const struct verbs_mr *)sges[i].mr;
+        out[i].addr = (uintptr_t)sges[i].addr;
+        out[i].length = (uint32_t)sges[i].length;
+        out[i].lkey = mr != NULL ? mr->local->lkey : 0; /* inline pieces need none */
+    }
+    return count;
+}
+
 enum rdmux_status rdmux_verbs_mr_register(struct rdmux_provider_mr *base,
                                           const struct rdmux_provider_mr_attr *attr);
 void rdmux_verbs_mr_deregister(struct rdmux_provider_mr *base);

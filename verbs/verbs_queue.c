@@ -3,16 +3,18 @@
  * doorbell. */
 #include "verbs/verbs_queue.h"
 
+#include "verbs/verbs_chain.h"
 #include "verbs/verbs_completion.h"
 #include "verbs/verbs_connection.h"
 #include "verbs/verbs_domain.h"
 #include "verbs/verbs_endpoint.h"
 #include "verbs/verbs_macros.h"
 #include "verbs/verbs_memory.h"
-#include "verbs/verbs_ring.h"
+#include "verbs/verbs_place.h"
 #include "verbs/verbs_srq.h"
 #include "verbs/verbs_timing.h"
 #include "verbs/verbs_transport.h"
+#include "verbs/verbs_unit.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -25,12 +27,6 @@ static uint32_t power_of_two(uint32_t at_least)
         size <<= 1;
     }
     return size;
-}
-
-/* Returns the errno of a result: some libraries return an errno, some its negative. */
-static int error_of(int result)
-{
-    return result < 0 ? -result : result;
 }
 
 /* ----------------------------------------------------------------------------------------- open */
@@ -219,22 +215,6 @@ static enum rdmux_status create_queue(struct verbs_queue *queue, const struct ve
     return say_not_created(queue, wish, error);
 }
 
-static void enter_qpn(struct verbs_queue *queue)
-{
-    struct verbs_queue **bucket = &queue->cq->by_qpn[queue->qp->qp_num % VERBS_QPN_BUCKETS];
-    queue->qpn_next = *bucket;
-    *bucket = queue;
-}
-
-static void leave_qpn(struct verbs_queue *queue)
-{
-    struct verbs_queue **at = &queue->cq->by_qpn[queue->qp->qp_num % VERBS_QPN_BUCKETS];
-    while (*at != queue) {
-        at = &(*at)->qpn_next;
-    }
-    *at = queue->qpn_next;
-}
-
 enum rdmux_status rdmux_verbs_queue_open(struct verbs_queue *queue, struct verbs_ep *ep,
                                          const struct verbs_queue_wish *wish)
 {
@@ -258,7 +238,7 @@ enum rdmux_status rdmux_verbs_queue_open(struct verbs_queue *queue, struct verbs
     if (status != RDMUX_OK) {
         goto give_place;
     }
-    enter_qpn(queue);
+    rdmux_verbs_qpn_enter(queue);
     return RDMUX_OK;
 
 give_place:
@@ -273,7 +253,7 @@ struct ibv_qp *rdmux_verbs_queue_release(struct verbs_queue *queue, uint32_t *re
 {
     struct verbs_domain *domain = verbs_domain_of_ep(queue->ep);
     struct ibv_qp *qp = queue->qp;
-    leave_qpn(queue);
+    rdmux_verbs_qpn_leave(queue);
     (void)pthread_mutex_lock(&domain->lock);
     qp->qp_context = NULL;
     (void)pthread_mutex_unlock(&domain->lock);
@@ -289,8 +269,8 @@ void rdmux_verbs_queue_destroy(struct verbs_queue *queue)
     if (queue->qp == NULL) {
         return;
     }
-    leave_qpn(queue);
-    int error = error_of(ibv_destroy_qp(queue->qp));
+    rdmux_verbs_qpn_leave(queue);
+    int error = verbs_error_of(ibv_destroy_qp(queue->qp));
     if (error != 0) {
         rdmux_provider_log(verbs_fabric_of_ep(queue->ep), RDMUX_LOG_ERROR,
                            "%s: a queue pair cannot be destroyed: %s",
@@ -320,7 +300,7 @@ void rdmux_verbs_queue_close(struct verbs_queue *queue)
 static enum rdmux_status modify_queue(struct verbs_queue *queue, struct ibv_qp_attr *attr, int mask,
                                       const char *to)
 {
-    int error = error_of(ibv_modify_qp(queue->qp, attr, mask));
+    int error = verbs_error_of(ibv_modify_qp(queue->qp, attr, mask));
     if (error == 0) {
         return RDMUX_OK;
     }
@@ -392,23 +372,14 @@ enum rdmux_status rdmux_verbs_queue_connect(struct verbs_queue *queue,
                         "ready to send");
 }
 
-/* Drops the chain, which the device never got and so need not give back. */
-static void drop_chain(struct verbs_queue *queue)
-{
-    queue->sent.head -= queue->chain_count;
-    queue->chain_count = 0;
-    queue->piece_count = 0;
-    queue->is_chain_inline = false;
-}
-
 void rdmux_verbs_queue_kill(struct verbs_queue *queue)
 {
     if (queue->qp == NULL) {
         return;
     }
     struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
-    drop_chain(queue);
-    int error = error_of(ibv_modify_qp(queue->qp, &attr, IBV_QP_STATE));
+    rdmux_verbs_chain_drop(queue);
+    int error = verbs_error_of(ibv_modify_qp(queue->qp, &attr, IBV_QP_STATE));
     if (error != 0) {
         /* Destroying the queue pair ends it as well. */
         rdmux_verbs_queue_destroy(queue);
@@ -420,157 +391,4 @@ uint32_t rdmux_verbs_queue_outstanding(const struct verbs_queue *queue)
     return queue->qp == NULL
                ? 0
                : queue->sent.head - queue->sent.tail + queue->receives.head - queue->receives.tail;
-}
-
-/* ---------------------------------------------------------------------------------------- chain */
-
-struct ibv_send_wr *rdmux_verbs_chain_add(struct verbs_queue *queue, struct rdmux_request *request,
-                                          enum verbs_wish wish)
-{
-    bool signal = false;
-    if (VERBS_UNLIKELY(queue->chain_count == VERBS_CHAIN_MAX)) {
-        /* a failure is reported; what follows is dropped with it */
-        (void)rdmux_verbs_chain_ring(queue);
-    }
-    uint32_t slot = verbs_send_ring_take(&queue->sent, request, wish, &signal);
-    struct ibv_send_wr *work = &queue->chain[queue->chain_count];
-    if (queue->chain_count > 0) {
-        work[-1].next = work;
-    }
-    queue->chain_count++;
-    memset(work, 0, sizeof(*work));
-    work->wr_id = verbs_wr_id_of(queue->id, VERBS_WORK_SEND, slot);
-    work->sg_list = &queue->pieces[queue->piece_count];
-    work->send_flags = signal ? IBV_SEND_SIGNALED : 0;
-    return work;
-}
-
-/* Signals each read that the device finishes behind later work requests: only its own completion
- * reports it. The same applies to bytes that the device only lends to TCP. */
-static void mark_reads(struct verbs_queue *queue)
-{
-    const bool lends = verbs_domain_of_ep(queue->ep)->lends_silent;
-    struct verbs_send_ring *ring = &queue->sent;
-    for (uint32_t i = 0; i < queue->chain_count; i++) {
-        struct ibv_send_wr *work = &queue->chain[i];
-        uint32_t slot = verbs_wr_id_slot(work->wr_id);
-        queue->is_read[slot & ring->mask] = work->opcode == IBV_WR_RDMA_READ;
-        bool is_lent = lends && work->num_sge > 0 && (work->send_flags & IBV_SEND_INLINE) == 0;
-        if (work->opcode == IBV_WR_RDMA_READ || is_lent) {
-            work->send_flags |= IBV_SEND_SIGNALED;
-            verbs_send_ring_signal(ring, slot);
-        }
-    }
-}
-
-void rdmux_verbs_post_failed(struct verbs_ep *ep, int error)
-{
-    error = error_of(error);
-    rdmux_verbs_fail(ep, error == ENOTCONN ? RDMUX_PEER_GONE : RDMUX_IO,
-                     "the device did not take requests: %s", strerror(error));
-}
-
-__attribute__((noinline)) static void say_inline_list(struct ibv_qp_ex *calls,
-                                                      const struct ibv_send_wr *work)
-{
-    struct ibv_data_buf buffers[1 + RDMUX_SGE_MAX];
-    for (int i = 0; i < work->num_sge; i++) {
-        buffers[i].addr = (void *)(uintptr_t)work->sg_list[i].addr;
-        buffers[i].length = work->sg_list[i].length;
-    }
-    ibv_wr_set_inline_data_list(calls, (size_t)work->num_sge, buffers);
-}
-
-/* Sets a work request's data. Adapters finish the work request in this call, so one of no bytes
- * needs it, too. */
-static void say_bytes(struct ibv_qp_ex *calls, const struct ibv_send_wr *work)
-{
-    const struct ibv_sge *piece = work->sg_list;
-    bool is_inline = (work->send_flags & IBV_SEND_INLINE) != 0;
-    if (VERBS_LIKELY(work->num_sge == 1)) {
-        if (is_inline) {
-            ibv_wr_set_inline_data(calls, (void *)(uintptr_t)piece->addr, piece->length);
-        } else {
-            ibv_wr_set_sge(calls, piece->lkey, piece->addr, piece->length);
-        }
-    } else if (is_inline && work->num_sge > 0) {
-        say_inline_list(calls, work);
-    } else {
-        ibv_wr_set_sge_list(calls, (size_t)work->num_sge, piece);
-    }
-}
-
-static void say_attributes(struct ibv_qp_ex *calls, const struct ibv_send_wr *work)
-{
-    calls->wr_id = work->wr_id;
-    calls->wr_flags = work->send_flags & ~(unsigned int)IBV_SEND_INLINE; /* a setter sets it */
-    switch (work->opcode) {
-    case IBV_WR_SEND:
-        ibv_wr_send(calls);
-        break;
-    case IBV_WR_SEND_WITH_IMM:
-        ibv_wr_send_imm(calls, work->imm_data);
-        break;
-    case IBV_WR_RDMA_WRITE:
-        ibv_wr_rdma_write(calls, work->wr.rdma.rkey, work->wr.rdma.remote_addr);
-        break;
-    case IBV_WR_RDMA_WRITE_WITH_IMM:
-        ibv_wr_rdma_write_imm(calls, work->wr.rdma.rkey, work->wr.rdma.remote_addr, work->imm_data);
-        break;
-    case IBV_WR_RDMA_READ:
-        ibv_wr_rdma_read(calls, work->wr.rdma.rkey, work->wr.rdma.remote_addr);
-        break;
-    case IBV_WR_ATOMIC_FETCH_AND_ADD:
-        ibv_wr_atomic_fetch_add(calls, work->wr.atomic.rkey, work->wr.atomic.remote_addr,
-                                work->wr.atomic.compare_add);
-        break;
-    default:
-        assert(work->opcode == IBV_WR_ATOMIC_CMP_AND_SWP);
-        ibv_wr_atomic_cmp_swp(calls, work->wr.atomic.rkey, work->wr.atomic.remote_addr,
-                              work->wr.atomic.compare_add, work->wr.atomic.swap);
-        break;
-    }
-    say_bytes(calls, work);
-}
-
-static int give_by_calls(struct verbs_queue *queue, uint32_t count)
-{
-    ibv_wr_start(queue->calls);
-    for (uint32_t i = 0; i < count; i++) {
-        say_attributes(queue->calls, &queue->chain[i]);
-    }
-    return ibv_wr_complete(queue->calls);
-}
-
-static int give_list(struct verbs_queue *queue)
-{
-    struct ibv_send_wr *bad = NULL;
-    return ibv_post_send(queue->qp, queue->chain, &bad);
-}
-
-/* On failure the chain counts as posted until the queue pair is gone: of a list, the first ones may
- * have been posted; after ibv_wr_complete() none is (ibv_wr_post(3)), but a driver may not keep to
- * that. */
-bool rdmux_verbs_chain_ring(struct verbs_queue *queue)
-{
-    const uint32_t count = queue->chain_count;
-    if (count == 0) {
-        return true;
-    }
-    if (VERBS_UNLIKELY(queue->is_read != NULL)) {
-        mark_reads(queue);
-    }
-    if (VERBS_UNLIKELY(queue->ep->state != VERBS_EP_CONNECTED)) {
-        drop_chain(queue);
-        return false;
-    }
-    queue->chain_count = 0;
-    queue->piece_count = 0;
-    queue->is_chain_inline = false;
-    int error = queue->calls != NULL ? give_by_calls(queue, count) : give_list(queue);
-    if (VERBS_UNLIKELY(error != 0)) {
-        rdmux_verbs_post_failed(queue->ep, error);
-        return false;
-    }
-    return true;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Queue pairs, their states, and the chain of work requests for one doorbell. */
+/* Queue pairs and their states. */
 #ifndef RDMUX_VERBS_QUEUE_H
 #define RDMUX_VERBS_QUEUE_H
 
@@ -14,10 +14,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum {
-    VERBS_CHAIN_MAX = 32, /* work requests per doorbell, at most */
-};
 
 struct verbs_cq;
 struct verbs_domain;
@@ -93,15 +89,6 @@ struct ibv_qp *rdmux_verbs_queue_release(struct verbs_queue *queue, uint32_t *re
 void rdmux_verbs_queue_destroy(struct verbs_queue *queue);
 /* Frees the queue's memory; destroys the queue pair if that was not done. */
 void rdmux_verbs_queue_close(struct verbs_queue *queue);
-/* Adds a work request to the chain and returns it, zeroed except for wr_id, sg_list and flags. The
- * caller has checked for room. [data path] */
-struct ibv_send_wr *rdmux_verbs_chain_add(struct verbs_queue *queue, struct rdmux_request *request,
-                                          enum verbs_wish wish);
-/* Posts the chain to the device. False: the device did not take it and the endpoint has failed, or
- * the endpoint is not connected. [data path] */
-bool rdmux_verbs_chain_ring(struct verbs_queue *queue);
-/* Fails the endpoint because the device did not take a work request. */
-void rdmux_verbs_post_failed(struct verbs_ep *ep, int error);
 /* Allocates headers for count receives, if the transport has headers. [may sleep] */
 enum rdmux_status rdmux_verbs_headers_open(struct verbs_headers *headers,
                                            struct verbs_domain *domain, uint32_t count);

@@ -15,8 +15,10 @@
 #include "verbs/verbs_macros.h"
 #include "verbs/verbs_memory.h"
 #include "verbs/verbs_outcome.h"
+#include "verbs/verbs_receive.h"
 #include "verbs/verbs_send.h"
 #include "verbs/verbs_side.h"
+#include "verbs/verbs_state.h"
 #include "verbs/verbs_table.h"
 #include "verbs/verbs_timing.h"
 #include "verbs/verbs_transport.h"
@@ -63,11 +65,6 @@ static uint8_t smaller(uint8_t a, uint8_t b)
 
 /* ----------------------------------------------------------------------------------- queue pair */
 
-static int error_of(int result)
-{
-    return result < 0 ? -result : result;
-}
-
 /* Gets the connection manager's attributes for a state of the queue pair. Returns an errno. */
 static int ask_device(struct verbs_rdmacm_ep *ep, enum ibv_qp_state state, struct ibv_qp_attr *attr,
                       int *mask)
@@ -91,7 +88,7 @@ static int prepare_queue(struct verbs_rdmacm_ep *ep)
     if (verbs_domain_of_ep(&ep->base)->attr.atomic_cap != IBV_ATOMIC_NONE) {
         attr.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
     }
-    return error_of(ibv_modify_qp(ep->base.data.qp, &attr, mask | IBV_QP_ACCESS_FLAGS));
+    return verbs_error_of(ibv_modify_qp(ep->base.data.qp, &attr, mask | IBV_QP_ACCESS_FLAGS));
 }
 
 static int ready_to_receive(struct verbs_rdmacm_ep *ep, const struct rdma_conn_param *granted)
@@ -111,7 +108,7 @@ static int ready_to_receive(struct verbs_rdmacm_ep *ep, const struct rdma_conn_p
     if (ep->base.transport->fabric == VERBS_FABRIC_ROCE) {
         attr.ah_attr.grh.traffic_class = (uint8_t)(wish->dscp << 2 | wish->ecn);
     }
-    return error_of(ibv_modify_qp(ep->base.data.qp, &attr, mask));
+    return verbs_error_of(ibv_modify_qp(ep->base.data.qp, &attr, mask));
 }
 
 static uint32_t ack_code(const struct verbs_rdmacm_ep *ep)
@@ -140,7 +137,7 @@ static int ready_to_send(struct verbs_rdmacm_ep *ep, const struct rdma_conn_para
         ep->call->base.lacks = RDMUX_CAP_READ | RDMUX_CAP_PLACED | RDMUX_CAP_FETCH_ADD |
                                RDMUX_CAP_COMPARE_SWAP | RDMUX_CAP_ATOMIC_DEVICE;
     }
-    return error_of(ibv_modify_qp(ep->base.data.qp, &attr, mask));
+    return verbs_error_of(ibv_modify_qp(ep->base.data.qp, &attr, mask));
 }
 
 /* Moves the queue pair to RTR and RTS; does nothing on iWARP. granted: depths that this end grants;
@@ -513,7 +510,7 @@ enum rdmux_status rdmux_verbs_rdmacm_ep_open(const struct verbs_transport *trans
         rdmux_verbs_rdmacm_ep_close(base);
         return status;
     }
-    ep->base.state = VERBS_EP_CONNECTED; /* it takes receives */
+    rdmux_verbs_ep_enter(&ep->base, VERBS_EP_CONNECTED); /* it takes receives */
     return RDMUX_OK;
 }
 

@@ -12,6 +12,7 @@
 #include "verbs/verbs_completion.h"
 #include "verbs/verbs_endpoint.h"
 #include "verbs/verbs_memory.h"
+#include "verbs/verbs_receive.h"
 #include "verbs/verbs_send.h"
 #include "verbs/verbs_transport.h"
 

@@ -6,6 +6,8 @@
  */
 #include "verbs/verbs_self_test.h"
 
+#include "verbs/verbs_macros.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <sched.h>
@@ -15,8 +17,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
-
-#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 enum {
     BYTES = 1024, /* size of each buffer; limits the inline send */
@@ -107,7 +107,7 @@ static struct ibv_qp *make_queue(struct bench *bench)
 {
     static const uint32_t steps[] = { 512, 256, 128, 96, 64, 32, 0 };
     struct ibv_qp *qp = NULL;
-    for (size_t i = 0; i < COUNT_OF(steps) && qp == NULL; i++) {
+    for (size_t i = 0; i < VERBS_COUNT_OF(steps) && qp == NULL; i++) {
         struct ibv_qp_init_attr attr = {
             .send_cq = bench->cq,
             .recv_cq = bench->cq,
@@ -224,7 +224,7 @@ static bool make_pair(struct bench *bench)
     }
     int error = connect_queues(bench);
     if (error != 0) {
-        say_result(bench, "no connection to itself: %s", strerror(error < 0 ? -error : error));
+        say_result(bench, "no connection to itself: %s", strerror(verbs_error_of(error)));
     }
     return error == 0;
 }
@@ -313,7 +313,7 @@ static enum answer ask_for_read(struct bench *bench, struct ibv_send_wr *work, u
     int error = ibv_post_send(bench->asks, work, &bad);
     if (error != 0) {
         say_result(bench, "the device does not take the request: %s",
-                   strerror(error < 0 ? -error : error));
+                   strerror(verbs_error_of(error)));
         return WRONG;
     }
     return take_completions(bench, awaited, notice);
@@ -533,7 +533,8 @@ static const struct {
     { VERBS_SELF_TEST_ATOMICS, has_readable_atomics, try_atomics },
 };
 
-_Static_assert(COUNT_OF(experiments) == VERBS_SELF_TEST_FAULTS, "each fault has words of its own");
+_Static_assert(VERBS_COUNT_OF(experiments) == VERBS_SELF_TEST_FAULTS,
+               "each fault has words of its own");
 
 static void start_clock(struct bench *bench)
 {
@@ -545,7 +546,7 @@ static void start_clock(struct bench *bench)
 static void run_experiment(struct bench *bench)
 {
     bool is_silent = false;
-    for (size_t i = 0; i < COUNT_OF(experiments); i++) {
+    for (size_t i = 0; i < VERBS_COUNT_OF(experiments); i++) {
         if (!experiments[i].applies(bench)) {
             continue;
         }
@@ -601,7 +602,7 @@ enum { FREE, TAKEN, FILLED };
 
 bool rdmux_verbs_self_test_recall(const char *device, uint64_t guid, struct verbs_self_test *out)
 {
-    for (size_t i = 0; i < COUNT_OF(known); i++) {
+    for (size_t i = 0; i < VERBS_COUNT_OF(known); i++) {
         if (atomic_load_explicit(&known[i].state, memory_order_acquire) == FILLED &&
             known[i].guid == guid && strcmp(known[i].device, device) == 0) {
             *out = known[i].self_test;
@@ -614,7 +615,7 @@ bool rdmux_verbs_self_test_recall(const char *device, uint64_t guid, struct verb
 void rdmux_verbs_self_test_keep(const char *device, uint64_t guid,
                                 const struct verbs_self_test *self_test)
 {
-    for (size_t i = 0; i < COUNT_OF(known); i++) {
+    for (size_t i = 0; i < VERBS_COUNT_OF(known); i++) {
         uint32_t state = FREE;
         if (atomic_compare_exchange_strong(&known[i].state, &state, TAKEN)) {
             known[i].guid = guid;

@@ -2,15 +2,18 @@
 /* The data path: turns requests into work requests. No lock, no allocation, no log. */
 #include "verbs/verbs_send.h"
 
-#include "verbs/verbs_completion.h"
+#include "verbs/verbs_chain.h"
 #include "verbs/verbs_description.h"
 #include "verbs/verbs_domain.h"
 #include "verbs/verbs_endpoint.h"
 #include "verbs/verbs_macros.h"
 #include "verbs/verbs_memory.h"
+#include "verbs/verbs_outcome.h"
 #include "verbs/verbs_queue.h"
 #include "verbs/verbs_ring.h"
 #include "verbs/verbs_side.h"
+#include "verbs/verbs_silent.h"
+#include "verbs/verbs_state.h"
 #include "verbs/verbs_transport.h"
 
 #include <arpa/inet.h>
@@ -19,8 +22,6 @@
 #include <string.h>
 
 static_assert(offsetof(struct verbs_ep, base) == 0, "verbs_ep_of() relies on it");
-
-enum { RECEIVE_CHAIN_MAX = 16 };
 
 static const enum ibv_wr_opcode opcodes[] = {
     [RDMUX_OP_SEND] = IBV_WR_SEND,
@@ -37,58 +38,13 @@ static inline bool reads_under_way(uint32_t op)
     return op >= RDMUX_OP_READ;
 }
 
-uint32_t rdmux_verbs_pieces(const struct rdmux_provider_sge *sges, uint32_t count,
-                            struct ibv_sge *out)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        const struct verbs_mr *mr = (const struct verbs_mr *)sges[i].mr;
-        out[i].addr = (uintptr_t)sges[i].addr;
-        out[i].length = (uint32_t)sges[i].length;
-        out[i].lkey = mr != NULL ? mr->local->lkey : 0; /* inline pieces need none */
-    }
-    return count;
-}
-
 /* ------------------------------------------------------------------------------------ send side */
 
 static void add_pieces(struct verbs_queue *queue, struct ibv_send_wr *work,
                        const struct rdmux_provider_sge *sges, uint32_t count)
 {
-    work->num_sge += (int)rdmux_verbs_pieces(sges, count, &queue->pieces[queue->piece_count]);
+    work->num_sge += (int)verbs_pieces(sges, count, &queue->pieces[queue->piece_count]);
     queue->piece_count += count;
-}
-
-void rdmux_verbs_chain_flush(struct verbs_ep *ep, struct rdmux_request *request,
-                             enum verbs_wish wish)
-{
-    struct verbs_queue *queue = &ep->data;
-    const struct verbs_domain *domain = verbs_domain_of_ep(ep);
-    struct ibv_send_wr *work = rdmux_verbs_chain_add(queue, request, wish);
-    struct ibv_sge *piece = &queue->pieces[queue->piece_count++];
-    piece->addr = (uintptr_t)&domain->page->sink;
-    piece->length = ep->flush_size;
-    piece->lkey = domain->sink_mr->lkey;
-    work->num_sge = 1;
-    work->opcode = IBV_WR_RDMA_READ;
-    work->wr.rdma.remote_addr = ep->theirs.flush_addr;
-    work->wr.rdma.rkey = ep->theirs.flush_rkey;
-    ep->flushed_end = queue->sent.head;
-    ep->is_unflushed = false;
-}
-
-bool rdmux_verbs_chain_nothing(struct verbs_ep *ep)
-{
-    assert(!ep->transport->lacks_word); /* such endpoints have no silent work */
-    if (verbs_send_ring_room(&ep->data.sent) == 0) {
-        return false;
-    }
-    if (verbs_domain_of_ep(ep)->lacks_nothing) {
-        rdmux_verbs_chain_flush(ep, NULL, VERBS_WISH_DONE);
-        return true;
-    }
-    struct ibv_send_wr *work = rdmux_verbs_chain_add(&ep->data, NULL, VERBS_WISH_DONE);
-    work->opcode = IBV_WR_RDMA_WRITE;
-    return true;
 }
 
 static void name_remote(struct ibv_send_wr *work, const struct rdmux_request *request, uint64_t skip)
@@ -355,100 +311,55 @@ void rdmux_verbs_doorbell(struct rdmux_provider_ep *base)
     (void)rdmux_verbs_chain_ring(&verbs_ep_of(base)->data);
 }
 
-/* --------------------------------------------------------------------------------- receive side */
+/* ---------------------------------------------------------------------------------- completions */
 
-static enum rdmux_status post_receives(struct verbs_queue *queue, struct rdmux_request *requests,
-                                       size_t count)
+/* Retires the work requests before `end`. */
+static void retire_until(struct verbs_queue *queue, uint32_t end, enum rdmux_status status)
 {
-    struct ibv_recv_wr works[RECEIVE_CHAIN_MAX];
-    struct ibv_sge pieces[RECEIVE_CHAIN_MAX][1 + RDMUX_SGE_MAX];
-    const uint32_t header_size = queue->ep->transport->header_size;
-    for (size_t i = 0; i < count; i++) {
-        uint32_t slot = verbs_receive_ring_take(&queue->receives, &requests[i]);
-        uint32_t used = rdmux_verbs_header_piece(
-            &queue->headers, header_size, slot & queue->receives.mask, &requests[i], pieces[i]);
-        used += rdmux_verbs_pieces(requests[i].sges, requests[i].sge_count, &pieces[i][used]);
-        works[i] = (struct ibv_recv_wr){
-            .wr_id = verbs_wr_id_of(queue->id, VERBS_WORK_RECEIVE, slot),
-            .next = i + 1 < count ? &works[i + 1] : NULL,
-            .sg_list = pieces[i],
-            .num_sge = (int)used,
-        };
-    }
-    struct ibv_recv_wr *bad = NULL;
-    int error = ibv_post_recv(queue->qp, works, &bad);
-    if (VERBS_UNLIKELY(error != 0)) {
-        rdmux_provider_error("%s: the device did not take receives: %s",
-                             verbs_domain_of_ep(queue->ep)->device,
-                             strerror(error < 0 ? -error : error));
-        return RDMUX_IO;
-    }
-    if (queue->ep->transport->receives_posted != NULL) {
-        queue->ep->transport->receives_posted(queue->ep, count);
-    }
-    return RDMUX_OK;
-}
-
-/* Holds receives back, as the device's queue is shorter than the endpoint's. */
-static void hold_work(struct verbs_ep *ep, struct rdmux_request *requests, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        requests[i].provider[2] = 0;
-        if (ep->held == NULL) {
-            ep->held = &requests[i];
-        } else {
-            ep->held_last->provider[2] = (uint64_t)(uintptr_t)&requests[i];
-        }
-        ep->held_last = &requests[i];
-    }
-}
-
-enum rdmux_status rdmux_verbs_post_recv(struct rdmux_provider_ep *base,
-                                        struct rdmux_request *requests, size_t count)
-{
-    struct verbs_ep *ep = verbs_ep_of(base);
-    struct verbs_queue *queue = &ep->data;
-    if (VERBS_UNLIKELY(count == 0 || ep->state != VERBS_EP_CONNECTED)) {
-        /* receives of an SRQ are posted already; the core completes those of a failed endpoint */
-        return RDMUX_OK;
-    }
-    while (count > 0) {
-        const size_t room = ep->held != NULL ? 0 : verbs_receive_ring_room(&queue->receives);
-        if (VERBS_UNLIKELY(room == 0)) {
-            hold_work(ep, requests, count);
-            break;
-        }
-        size_t now = count < RECEIVE_CHAIN_MAX ? count : RECEIVE_CHAIN_MAX;
-        now = now < room ? now : room;
-        enum rdmux_status status = post_receives(queue, requests, now);
-        if (VERBS_UNLIKELY(status != RDMUX_OK)) {
-            return status;
-        }
-        requests += now;
-        count -= now;
-    }
-    return RDMUX_OK;
-}
-
-void rdmux_verbs_post_held(struct verbs_ep *ep)
-{
-    while (ep->held != NULL && ep->state == VERBS_EP_CONNECTED &&
-           verbs_receive_ring_room(&ep->data.receives) > 0) {
-        struct rdmux_request *request = ep->held;
-        ep->held = (struct rdmux_request *)(uintptr_t)request->provider[2];
-        if (post_receives(&ep->data, request, 1) != RDMUX_OK) {
-            rdmux_verbs_fail(ep, RDMUX_IO, "the device did not take a receive");
+    struct verbs_send_ring *ring = &queue->sent;
+    while (ring->tail != end) {
+        struct rdmux_request *request = verbs_send_ring_retire(ring);
+        if (request != NULL && !request->done) {
+            rdmux_verbs_report(queue->ep, request, status);
         }
     }
 }
 
-void rdmux_verbs_received(struct verbs_ep *ep, struct rdmux_request *request,
-                          const struct ibv_wc *wc)
+static void send_failed(struct verbs_queue *queue, uint32_t slot, const struct ibv_wc *wc)
 {
-    bool is_write = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
-    bool has_imm = (wc->wc_flags & IBV_WC_WITH_IMM) != 0;
-    ep->counts.received++;
-    rdmux_provider_received(&ep->base, request, RDMUX_OK,
-                            is_write ? RDMUX_WC_RECV_WRITE_IMM : RDMUX_WC_RECV, wc->byte_len,
-                            has_imm ? RDMUX_WC_HAS_IMM : 0, has_imm ? ntohl(wc->imm_data) : 0);
+    struct verbs_ep *ep = queue->ep;
+    bool is_first = ep->state < VERBS_EP_FAILED;
+    retire_until(queue, slot, is_first ? RDMUX_OK : RDMUX_FLUSHED);
+    struct rdmux_request *request = verbs_send_ring_owner(&queue->sent, slot);
+    struct verbs_outcome outcome = rdmux_verbs_send_outcome((uint32_t)wc->status,
+                                                            request != NULL ? request->op : 0);
+    if (is_first) {
+        rdmux_verbs_fail(ep, outcome.status, "%s (%s, vendor code 0x%x)", outcome.text,
+                         ibv_wc_status_str(wc->status), wc->vendor_err);
+    }
+    if (request != NULL && !request->done) {
+        rdmux_verbs_report(ep, request, outcome.status);
+    }
+    retire_until(queue, slot + 1, RDMUX_FLUSHED);
+}
+
+void rdmux_verbs_sent(struct verbs_queue *queue, const struct ibv_wc *wc)
+{
+    uint32_t slot = verbs_wr_id_slot(wc->wr_id);
+    if (VERBS_UNLIKELY(!verbs_send_ring_has(&queue->sent, slot))) {
+        return;
+    }
+    struct verbs_ep *ep = queue->ep;
+    if (VERBS_UNLIKELY(wc->status != IBV_WC_SUCCESS)) {
+        send_failed(queue, slot, wc);
+        return;
+    }
+    retire_until(queue, slot + 1, RDMUX_OK);
+    if (VERBS_UNLIKELY(ep->side.atomics_unsent != NULL)) {
+        rdmux_verbs_side_push(ep);
+    }
+    if (queue == &ep->data) {
+        rdmux_verbs_resume(ep);
+        verbs_silent_watch(ep);
+    }
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Posts: conversion of requests and receives into work requests. */
+/* Conversion of requests into work requests, and their completions. */
 #ifndef RDMUX_VERBS_SEND_H
 #define RDMUX_VERBS_SEND_H
 
 #include "verbs/verbs_endpoint.h"
 #include "verbs/verbs_macros.h"
-#include "verbs/verbs_ring.h"
+#include "verbs/verbs_queue.h"
 
 #include <rdmux/provider.h>
 
@@ -18,20 +18,10 @@
 enum rdmux_status rdmux_verbs_post(struct rdmux_provider_ep *base, struct rdmux_request *requests,
                                    size_t count, uint32_t flags, size_t *posted);
 void rdmux_verbs_doorbell(struct rdmux_provider_ep *base);
-enum rdmux_status rdmux_verbs_post_recv(struct rdmux_provider_ep *base,
-                                        struct rdmux_request *requests, size_t count);
-/* Posts held receives while the device's receive queue has room. [data path] */
-void rdmux_verbs_post_held(struct verbs_ep *ep);
-/* verbs_transport.start and .received for fabrics that have every operation. */
+/* verbs_transport.start for fabrics that have every operation, and .sent for those whose devices
+ * finish work in order. */
 enum rdmux_status rdmux_verbs_start(struct verbs_ep *ep, struct rdmux_request *request);
-void rdmux_verbs_received(struct verbs_ep *ep, struct rdmux_request *request,
-                          const struct ibv_wc *wc);
-/* Chains a read of the peer's flush word behind all work on the chain. request: completes with the
- * read, or NULL. The caller has checked for room. */
-void rdmux_verbs_chain_flush(struct verbs_ep *ep, struct rdmux_request *request,
-                             enum verbs_wish wish);
-/* Chains a signaled zero-length write (a flush read on devices that lack those). False: no room. */
-bool rdmux_verbs_chain_nothing(struct verbs_ep *ep);
+void rdmux_verbs_sent(struct verbs_queue *queue, const struct ibv_wc *wc);
 /* True if a request of that many work requests must wait, for room or for earlier requests;
  * rdmux_verbs_resume() is called when the wait is over. [data path] */
 bool rdmux_verbs_must_wait(struct verbs_ep *ep, const struct rdmux_request *request, uint32_t slots);
@@ -55,9 +45,5 @@ static inline void rdmux_verbs_resume(struct verbs_ep *ep)
         rdmux_provider_resume(&ep->base);
     }
 }
-
-/* Fills a device's list from a request's. Returns the number of pieces. */
-uint32_t rdmux_verbs_pieces(const struct rdmux_provider_sge *sges, uint32_t count,
-                            struct ibv_sge *out);
 
 #endif

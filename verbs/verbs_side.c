@@ -20,14 +20,16 @@
  */
 #include "verbs/verbs_side.h"
 
-#include "verbs/verbs_completion.h"
+#include "verbs/verbs_chain.h"
 #include "verbs/verbs_connection.h"
 #include "verbs/verbs_description.h"
 #include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_macros.h"
 #include "verbs/verbs_memory.h"
 #include "verbs/verbs_queue.h"
 #include "verbs/verbs_ring.h"
 #include "verbs/verbs_send.h"
+#include "verbs/verbs_state.h"
 #include "verbs/verbs_transport.h"
 
 #include <errno.h>
@@ -144,7 +146,7 @@ static enum rdmux_status post_receive(struct verbs_ep *ep)
     int error = ibv_post_recv(ep->side.queue.qp, &work, &bad);
     if (error != 0) {
         rdmux_provider_error("%s: the side channel's receive was not taken: %s",
-                             verbs_domain_of_ep(ep)->device, strerror(error < 0 ? -error : error));
+                             verbs_domain_of_ep(ep)->device, strerror(verbs_error_of(error)));
         return RDMUX_IO;
     }
     return RDMUX_OK;

@@ -5,9 +5,11 @@
 
 #include "verbs/verbs_completion.h"
 #include "verbs/verbs_domain.h"
+#include "verbs/verbs_macros.h"
+#include "verbs/verbs_memory.h"
+#include "verbs/verbs_place.h"
 #include "verbs/verbs_queue.h"
 #include "verbs/verbs_ring.h"
-#include "verbs/verbs_send.h"
 #include "verbs/verbs_transport.h"
 
 #include <assert.h>
@@ -114,7 +116,7 @@ enum rdmux_status rdmux_verbs_srq_post_recv(struct rdmux_provider_srq *base,
         uint32_t slot = srq->free_slots[--srq->free_count];
         uint32_t used = rdmux_verbs_header_piece(&srq->headers, header_size, slot, &requests[i],
                                                  pieces);
-        used += rdmux_verbs_pieces(requests[i].sges, requests[i].sge_count, &pieces[used]);
+        used += verbs_pieces(requests[i].sges, requests[i].sge_count, &pieces[used]);
         struct ibv_recv_wr *bad = NULL;
         struct ibv_recv_wr work = {
             .wr_id = verbs_wr_id_of(srq->id, VERBS_WORK_SHARED, slot),
@@ -127,7 +129,7 @@ enum rdmux_status rdmux_verbs_srq_post_recv(struct rdmux_provider_srq *base,
             (void)rdmux_verbs_srq_retire(srq, slot);
             rdmux_provider_error("%s: the device did not take a receive: %s",
                                  verbs_domain_of(base->cq->domain)->device,
-                                 strerror(error < 0 ? -error : error));
+                                 strerror(verbs_error_of(error)));
             return RDMUX_IO;
         }
     }

@@ -8,6 +8,7 @@
 #include "verbs/verbs_endpoint.h"
 #include "verbs/verbs_fast_path.h"
 #include "verbs/verbs_memory.h"
+#include "verbs/verbs_receive.h"
 #include "verbs/verbs_send.h"
 #include "verbs/verbs_srq.h"
 

@@ -117,7 +117,7 @@ cut 'the fence of the device' roce verbs/verbs_send.c \
     'flags = is_fenced \? \(uint32_t\)IBV_SEND_FENCE : 0' 'flags = 0'
 cut 'the fence where the device has none' roce verbs/verbs_send.c \
     ' is_fenced_by_device\(ep, request\)\) \{' ' 1) {'
-cut 'the fence flag of ibv_wr_*()' ib verbs/verbs_queue.c \
+cut 'the fence flag of ibv_wr_*()' ib verbs/verbs_chain.c \
     'work->send_flags & ~\(unsigned int\)IBV_SEND_INLINE;' \
     'work->send_flags & ~(unsigned int)(IBV_SEND_INLINE | IBV_SEND_FENCE);'
 cut 'the fence in front of atomics of the side channel' ib verbs/verbs_send.c \
@@ -146,7 +146,7 @@ cut 'the limit of inline bytes' ib verbs/verbs_send.c \
     'before \+ request->length <= queue->max_inline' 'before + request->length <= 300'
 cut 'the copy of inline bytes that the device does not inline' roce verbs/verbs_send.c \
     '\} else if \(\(request->flags & RDMUX_INLINE\) != 0\) \{' '} else if (0) {'
-cut 'the word where a request without bytes has them' ib verbs/verbs_queue.c \
+cut 'the word where a request without bytes has them' ib verbs/verbs_chain.c \
     'else \{\s+ibv_wr_set_sge_list' 'else if (work->num_sge > 0) { ibv_wr_set_sge_list'
 cut 'the limit of lists in reads' roce verbs/verbs_send.c \
     'left < ep->max_read_sge \? left : ep->max_read_sge' 'left'
@@ -154,14 +154,14 @@ cut 'the limit of lists in reads' roce verbs/verbs_send.c \
 cut 'the signal for a queue that is silent' ib verbs/verbs_ring.h \
     '\(!verbs_send_ring_awaits\(ring\) \|\|\s+ring->head - ring->signaled >= ring->signal_every\)' '0'
 cut 'the signaled request behind silent ones' roce verbs/verbs_completion.c \
-    'cq->silent != NULL && is_silent_for_long\(cq\)' '0 && is_silent_for_long(cq)'
-cut 'the signal of each read' iwarp verbs/verbs_queue.c \
+    'cq->silent != NULL && verbs_silent_is_long\(cq\)' '0 && verbs_silent_is_long(cq)'
+cut 'the signal of each read' iwarp verbs/verbs_chain.c \
     'work->send_flags \|= IBV_SEND_SIGNALED;\s+verbs_send_ring_signal\(ring, slot\);' ''
 cut 'the order of reads among the rest' iwarp iwarp/iwarp_order.h \
     '\(!is_read && iwarp_order_is_behind\(order->write_end, slot\)\)' \
     'iwarp_order_is_behind(order->write_end, slot)'
-cut 'the report that the queue has room again' roce verbs/verbs_completion.c \
-    'rdmux_verbs_resume\(ep\);\s+rdmux_verbs_watch_silent\(ep\);' 'rdmux_verbs_watch_silent(ep);'
+cut 'the report that the queue has room again' roce verbs/verbs_send.c \
+    'rdmux_verbs_resume\(ep\);\s+verbs_silent_watch\(ep\);' 'verbs_silent_watch(ep);'
 
 # Receives.
 cut 'the timer of a message without receive' roce verbs/verbs_queue.c \
