@@ -14,66 +14,11 @@
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/timerfd.h>
-#include <unistd.h>
-
-static_assert(offsetof(struct iwarp_cq, base) == 0, "iwarp_cq_of() relies on it");
 
 enum {
     LISTEN_BACKLOG = 8,
-    TICK_NS = 10000000,
     LISTEN_TRIES = 16, /* each with another port */
 };
-
-/* ------------------------------------------------------------------------------------------- cq */
-
-enum rdmux_status rdmux_iwarp_cq_open(struct rdmux_provider_cq *base, uint32_t depth)
-{
-    struct iwarp_cq *cq = iwarp_cq_of(base);
-    enum rdmux_status status = rdmux_verbs_cq_open(base, depth);
-    if (status != RDMUX_OK) {
-        return status;
-    }
-    status = rdmux_verbs_cm_open(&cq->base);
-    if (status != RDMUX_OK) {
-        goto close;
-    }
-    cq->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    if (cq->timer < 0) {
-        rdmux_provider_error("iwarp: no descriptor for a timer: %s; raise ulimit -n",
-                             strerror(errno));
-        status = RDMUX_NO_MEMORY;
-        goto close;
-    }
-    struct epoll_event event = { .events = EPOLLIN };
-    if (epoll_ctl(cq->base.epoll, EPOLL_CTL_ADD, cq->timer, &event) != 0) {
-        rdmux_provider_error("iwarp: the timer cannot be waited for: %s", strerror(errno));
-        status = RDMUX_IO;
-        goto close_timer;
-    }
-    return RDMUX_OK;
-
-close_timer:
-    (void)close(cq->timer);
-close:
-    rdmux_verbs_cq_close(base);
-    return status;
-}
-
-void rdmux_iwarp_cq_close(struct rdmux_provider_cq *base)
-{
-    rdmux_iwarp_deferred_destroy_finish(&iwarp_cq_of(base)->deferred);
-    (void)close(iwarp_cq_of(base)->timer);
-    rdmux_verbs_cq_close(base);
-}
-
-void rdmux_iwarp_run_timer(struct iwarp_cq *cq, bool runs)
-{
-    const struct timespec period = { .tv_nsec = runs ? TICK_NS : 0 };
-    const struct itimerspec setting = { .it_interval = period, .it_value = period };
-    (void)timerfd_settime(cq->timer, 0, &setting, NULL); /* cannot fail: own timer, valid time */
-}
 
 /* ------------------------------------------------------------------------------------------ ids */
 
@@ -281,12 +226,12 @@ static void step_connect(struct iwarp_channel *channel, enum iwarp_event event, 
         break;
     case IWARP_ACTION_TELL_END:
         reap_call(iwarp_cq_of_ep(channel->cm.ep));
-        rdmux_iwarp_is_over(channel->cm.ep, channel->index);
+        rdmux_iwarp_channel_ended(channel->cm.ep, channel->index);
         break;
     case IWARP_ACTION_FAIL:
         fail_connect(channel, at, event, error);
         break;
-    case IWARP_ACTION_ACCEPT: /* see rdmux_iwarp_listener_heard() */
+    case IWARP_ACTION_ACCEPT: /* see listener_heard() */
     case IWARP_ACTION_REJECT:
     case IWARP_ACTION_NONE:
         break;
@@ -316,7 +261,7 @@ void rdmux_iwarp_give_up(struct iwarp_ep *ep)
         struct iwarp_channel *channel = &ep->channels[i];
         rdmux_iwarp_connect_thread_stop(&channel->call);
         if (channel->link.stage == IWARP_STAGE_CONNECTING && queue_of(channel)->qp != NULL) {
-            channel->link.stage = IWARP_STAGE_OVER;
+            rdmux_iwarp_link_end(&channel->link);
             rdmux_iwarp_deferred_destroy_leave(&iwarp_cq_of_ep(ep)->deferred, queue_of(channel),
                                                rdmux_verbs_cm_id_release(&channel->cm.base));
         }
@@ -325,11 +270,60 @@ void rdmux_iwarp_give_up(struct iwarp_ep *ep)
 
 /* ------------------------------------------------------------------------------------ listening */
 
+static void stop_listening(struct iwarp_ep *ep)
+{
+    for (size_t i = 0; i < VERBS_ADDRESSES_MAX; i++) {
+        rdmux_verbs_cm_id_destroy(&ep->listeners[i].base);
+    }
+}
+
+static void accept_request(struct iwarp_channel *channel, const struct verbs_cm_event *heard)
+{
+    struct iwarp_ep *ep = channel->cm.ep;
+    rdmux_verbs_cm_id_take(&channel->cm.base, heard->id);
+    int error = prepare_queue(channel);
+    if (error == 0) {
+        struct rdma_conn_param param = connect_parameters(channel, heard->asked, heard->answered);
+        error = rdma_accept(heard->id, &param) == 0 ? 0 : errno;
+    }
+    if (error != 0) {
+        step_connect(channel, IWARP_EVENT_CALL_FAILED, error);
+    } else if (ep->channels[0].cm.base.id != NULL && ep->channels[1].cm.base.id != NULL) {
+        stop_listening(ep);
+    }
+}
+
+static struct iwarp_id *id_of(struct verbs_cm_id *cm)
+{
+    return (struct iwarp_id *)cm;
+}
+
+/* A peer has connected. Accepts it only if it knows the path's secret. */
+static void listener_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *heard)
+{
+    struct iwarp_ep *ep = id_of(cm)->ep;
+    struct iwarp_private private;
+    if (heard->type != RDMA_CM_EVENT_CONNECT_REQUEST) {
+        return; /* concerns the listening address only; the connections report their own events */
+    }
+    if (rdmux_iwarp_private_decode(heard->private_data, heard->private_length, &private) ==
+            RDMUX_OK &&
+        rdmux_iwarp_same_secret(private.secret, ep->secret)) {
+        struct iwarp_channel *channel = &ep->channels[private.link];
+        if (rdmux_iwarp_link_step(&channel->link, IWARP_EVENT_REQUESTED) == IWARP_ACTION_ACCEPT) {
+            accept_request(channel, heard);
+            return;
+        }
+    }
+    (void)rdma_reject(heard->id, NULL, 0);
+    (void)rdma_destroy_id(heard->id);
+}
+
 static enum rdmux_status listen_at(struct iwarp_ep *ep, size_t index)
 {
     struct sockaddr_storage address;
     struct iwarp_id *listener = &ep->listeners[index];
-    listener->base.heard = rdmux_iwarp_listener_heard;
+    listener->base.heard = listener_heard;
     rdmux_iwarp_socket_address(ep->ours.verbs.where.addresses[index].gid, 0, &address);
     int error = EADDRINUSE;
     for (int i = 0; i < LISTEN_TRIES && error == EADDRINUSE; i++) {
@@ -364,13 +358,6 @@ enum rdmux_status rdmux_iwarp_listen(struct iwarp_ep *ep)
     return status;
 }
 
-void rdmux_iwarp_stop_listening(struct iwarp_ep *ep)
-{
-    for (size_t i = 0; i < VERBS_ADDRESSES_MAX; i++) {
-        rdmux_verbs_cm_id_destroy(&ep->listeners[i].base);
-    }
-}
-
 /* --------------------------------------------------------------------------------------- events */
 
 static enum iwarp_event event_of(enum rdma_cm_event_type type)
@@ -400,48 +387,6 @@ static enum iwarp_event event_of(enum rdma_cm_event_type type)
     }
 }
 
-static void accept_request(struct iwarp_channel *channel, const struct verbs_cm_event *heard)
-{
-    struct iwarp_ep *ep = channel->cm.ep;
-    rdmux_verbs_cm_id_take(&channel->cm.base, heard->id);
-    int error = prepare_queue(channel);
-    if (error == 0) {
-        struct rdma_conn_param param = connect_parameters(channel, heard->asked, heard->answered);
-        error = rdma_accept(heard->id, &param) == 0 ? 0 : errno;
-    }
-    if (error != 0) {
-        step_connect(channel, IWARP_EVENT_CALL_FAILED, error);
-    } else if (ep->channels[0].cm.base.id != NULL && ep->channels[1].cm.base.id != NULL) {
-        rdmux_iwarp_stop_listening(ep);
-    }
-}
-
-static struct iwarp_id *id_of(struct verbs_cm_id *cm)
-{
-    return (struct iwarp_id *)cm;
-}
-
-/* A peer has connected. Accepts it only if it knows the path's secret. */
-void rdmux_iwarp_listener_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *heard)
-{
-    struct iwarp_ep *ep = id_of(cm)->ep;
-    struct iwarp_private private;
-    if (heard->type != RDMA_CM_EVENT_CONNECT_REQUEST) {
-        return; /* concerns the listening address only; the connections report their own events */
-    }
-    if (rdmux_iwarp_private_decode(heard->private_data, heard->private_length, &private) ==
-            RDMUX_OK &&
-        rdmux_iwarp_same_secret(private.secret, ep->secret)) {
-        struct iwarp_channel *channel = &ep->channels[private.link];
-        if (rdmux_iwarp_link_step(&channel->link, IWARP_EVENT_REQUESTED) == IWARP_ACTION_ACCEPT) {
-            accept_request(channel, heard);
-            return;
-        }
-    }
-    (void)rdma_reject(heard->id, NULL, 0);
-    (void)rdma_destroy_id(heard->id);
-}
-
 void rdmux_iwarp_channel_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *heard)
 {
     static_assert(offsetof(struct iwarp_channel, cm) == 0, "a channel begins with its id");
@@ -452,21 +397,11 @@ void rdmux_iwarp_channel_heard(struct verbs_cm_id *cm, const struct verbs_cm_eve
     }
 }
 
-size_t rdmux_iwarp_take_ticks(struct iwarp_cq *cq)
-{
-    uint64_t ticks = 0;
-    if (cq->connecting == NULL || read(cq->timer, &ticks, sizeof(ticks)) <= 0) {
-        return 0;
-    }
-    rdmux_iwarp_tick(cq);
-    return 1;
-}
-
 void rdmux_iwarp_hang_up(struct iwarp_ep *ep)
 {
-    rdmux_iwarp_stop_listening(ep);
+    stop_listening(ep);
     for (size_t i = 0; i < IWARP_LINKS; i++) {
-        ep->channels[i].link.stage = IWARP_STAGE_OVER;
+        rdmux_iwarp_link_end(&ep->channels[i].link);
         rdmux_verbs_cm_id_destroy(&ep->channels[i].cm.base);
     }
 }

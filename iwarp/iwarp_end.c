@@ -18,6 +18,8 @@
 #include "verbs/verbs_side.h"
 #include "verbs/verbs_state.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 static bool has_revoked(const struct iwarp_ep *ep)
@@ -30,12 +32,10 @@ static void tell_end(struct iwarp_ep *ep)
     if (ep->is_end_told || !ep->is_greeted || !rdmux_verbs_side_has_room(&ep->base)) {
         return;
     }
-    uint8_t bytes[IWARP_SIDE_SIZE];
     const struct iwarp_side message = { .kind = IWARP_SIDE_ENDED,
                                         .is_key_revoked = has_revoked(ep) };
-    rdmux_iwarp_side_encode(&message, bytes);
     ep->is_end_told = true;
-    rdmux_verbs_side_send(&ep->base, bytes);
+    rdmux_iwarp_side_say(ep, &message);
 }
 
 /* Reports all pending requests as OUTCOME_UNKNOWN: no end knows which one was refused. */
@@ -77,7 +77,25 @@ static void conclude_end(struct iwarp_ep *ep)
                      "there");
 }
 
-void rdmux_iwarp_is_over(struct iwarp_ep *ep, uint8_t index)
+void rdmux_iwarp_connect_failed(struct iwarp_ep *ep, const char *format, ...)
+{
+    va_list arguments;
+    if (ep->connect_status != RDMUX_OK) {
+        return;
+    }
+    ep->connect_status = RDMUX_IO;
+    int used = snprintf(ep->connect_text, sizeof(ep->connect_text),
+                        "iwarp %.40s port %u: ", verbs_domain_of_ep(&ep->base)->device,
+                        ep->base.port);
+    va_start(arguments, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized) */
+    (void)vsnprintf(ep->connect_text + used, sizeof(ep->connect_text) - (size_t)used, format,
+                    arguments);
+    va_end(arguments);
+    rdmux_provider_ready(&ep->base.base);
+}
+
+void rdmux_iwarp_channel_ended(struct iwarp_ep *ep, uint8_t index)
 {
     if (ep->base.state >= VERBS_EP_FAILED) {
         return;
@@ -98,7 +116,7 @@ void rdmux_iwarp_is_over(struct iwarp_ep *ep, uint8_t index)
 void rdmux_iwarp_broke(struct verbs_queue *queue)
 {
     struct iwarp_ep *ep = iwarp_of(queue->ep);
-    rdmux_iwarp_is_over(ep, queue == &ep->base.data ? IWARP_DATA : IWARP_SIDE);
+    rdmux_iwarp_channel_ended(ep, queue == &ep->base.data ? IWARP_DATA : IWARP_SIDE);
 }
 
 /* Tells the peer before this end closes both connections at once. */

@@ -1,16 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
  * Endpoints: two connections to the peer, one for the data, one for the side channel.
- *
- * First sender. The acceptor's device may send nothing before it has received something from the
- * connector's (RFC 5044, 7.1.1). So the connector reads the peer's flush word over the data
- * connection. When the read has completed, it sends HELLO over the side channel. The acceptor may
- * then use both connections, and answers with HELLO.
- *
- * Early data. Bytes that arrive while the acceptor's kernel still attaches the connection to its
- * queue pair may stay in the socket until more bytes come (soft iWARP: siw_cm_llp_data_ready() in
- * state RDMA_MODE). So the connector repeats an unanswered read or HELLO, first after 20 ms, then
- * after twice as long each time.
  */
 #include "iwarp/iwarp_internal.h"
 #include "verbs/verbs_address.h"
@@ -25,8 +15,6 @@
 #include "verbs/verbs_transport.h"
 
 #include <assert.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 static_assert(offsetof(struct iwarp_ep, base) == 0, "iwarp_ep_of() relies on it");
@@ -34,8 +22,6 @@ static_assert(offsetof(struct iwarp_ep, base) == 0, "iwarp_ep_of() relies on it"
 enum {
     READS_MAX = 64, /* in either direction; each takes device memory */
     MTU_LEAST = 1,  /* an MTU code */
-    NUDGE_NS = 20000000,
-    NUDGES_MAX = 6,
     PING_CALLS = 2, /* that may come before the answer */
 };
 
@@ -178,42 +164,6 @@ static enum rdmux_status learn_description(struct iwarp_ep *ep, const uint8_t *p
     return RDMUX_OK;
 }
 
-static bool both_are_up(const struct iwarp_ep *ep)
-{
-    return ep->channels[IWARP_DATA].link.stage == IWARP_STAGE_UP &&
-           ep->channels[IWARP_SIDE].link.stage == IWARP_STAGE_UP;
-}
-
-static void start_connecting(struct iwarp_ep *ep)
-{
-    struct iwarp_cq *cq = iwarp_cq_of_ep(ep);
-    if (cq->connecting == NULL) {
-        rdmux_iwarp_run_timer(cq, true);
-    }
-    ep->is_connecting = true;
-    cq->base.cm_connecting++;
-    ep->connect_next = cq->connecting;
-    cq->connecting = ep;
-}
-
-static void stop_connecting(struct iwarp_ep *ep)
-{
-    struct iwarp_cq *cq = iwarp_cq_of_ep(ep);
-    if (!ep->is_connecting) {
-        return;
-    }
-    struct iwarp_ep **at = &cq->connecting;
-    while (*at != ep) {
-        at = &(*at)->connect_next;
-    }
-    *at = ep->connect_next;
-    ep->is_connecting = false;
-    cq->base.cm_connecting--;
-    if (cq->connecting == NULL) {
-        rdmux_iwarp_run_timer(cq, false);
-    }
-}
-
 static enum rdmux_status progress_of(struct iwarp_ep *ep)
 {
     if (ep->connect_status != RDMUX_OK) {
@@ -224,7 +174,7 @@ static enum rdmux_status progress_of(struct iwarp_ep *ep)
         rdmux_provider_error("iwarp: the connection failed while it was made");
         return RDMUX_IO;
     }
-    return both_are_up(ep) && ep->is_greeted ? RDMUX_OK : RDMUX_IN_PROGRESS;
+    return iwarp_is_up(ep) && ep->is_greeted ? RDMUX_OK : RDMUX_IN_PROGRESS;
 }
 
 static void log_connection(const struct iwarp_ep *ep)
@@ -252,14 +202,14 @@ enum rdmux_status rdmux_iwarp_ep_connect(struct rdmux_provider_ep *base, const u
             return status;
         }
         ep->is_known = true;
-        start_connecting(ep);
+        rdmux_iwarp_start_connecting(ep);
         if (ep->base.attr->role == RDMUX_ROLE_CONNECT) {
             rdmux_iwarp_dial(ep);
         }
     }
     enum rdmux_status status = progress_of(ep);
     if (status != RDMUX_IN_PROGRESS) {
-        stop_connecting(ep);
+        rdmux_iwarp_stop_connecting(ep);
     }
     if (status == RDMUX_OK) {
         log_connection(ep);
@@ -267,114 +217,12 @@ enum rdmux_status rdmux_iwarp_ep_connect(struct rdmux_provider_ep *base, const u
     return status;
 }
 
-void rdmux_iwarp_connect_failed(struct iwarp_ep *ep, const char *format, ...)
-{
-    va_list arguments;
-    if (ep->connect_status != RDMUX_OK) {
-        return;
-    }
-    ep->connect_status = RDMUX_IO;
-    int used = snprintf(ep->connect_text, sizeof(ep->connect_text),
-                        "iwarp %.40s port %u: ", verbs_domain_of_ep(&ep->base)->device,
-                        ep->base.port);
-    va_start(arguments, format);
-    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized) */
-    (void)vsnprintf(ep->connect_text + used, sizeof(ep->connect_text) - (size_t)used, format,
-                    arguments);
-    va_end(arguments);
-    rdmux_provider_ready(&ep->base.base);
-}
-
-static void wait_for_answer(struct iwarp_ep *ep)
-{
-    uint64_t now_ns = rdmux_provider_now_ns(verbs_fabric_of_ep(&ep->base));
-    ep->nudge_at_ns = now_ns + ((uint64_t)NUDGE_NS << ep->nudges++);
-}
-
-static void prove_path(struct iwarp_ep *ep)
-{
-    if (verbs_send_ring_room(&ep->base.data.sent) != 0) {
-        rdmux_verbs_chain_flush(&ep->base, NULL, VERBS_WISH_DONE);
-        (void)rdmux_verbs_chain_ring(&ep->base.data);
-    }
-    wait_for_answer(ep);
-}
-
-static void greet_peer(struct iwarp_ep *ep)
-{
-    uint8_t bytes[IWARP_SIDE_SIZE];
-    const struct iwarp_side hello = { .kind = IWARP_SIDE_HELLO };
-    rdmux_iwarp_side_encode(&hello, bytes);
-    if (rdmux_verbs_side_has_room(&ep->base)) {
-        rdmux_verbs_side_send(&ep->base, bytes);
-    }
-    wait_for_answer(ep);
-}
-
-void rdmux_iwarp_channel_up(struct iwarp_ep *ep)
-{
-    rdmux_provider_ready(&ep->base.base);
-    if (!both_are_up(ep) || ep->base.state > VERBS_EP_CONNECTED) {
-        return;
-    }
-    rdmux_verbs_ep_enter(&ep->base, VERBS_EP_CONNECTED);
-    if (ep->base.attr->role == RDMUX_ROLE_CONNECT) {
-        ep->proof_end = ep->base.data.sent.head + 1;
-        prove_path(ep);
-    }
-}
-
-void rdmux_iwarp_look_at_proof(struct iwarp_ep *ep)
-{
-    if (verbs_send_ring_is_under_way(&ep->base.data.sent, ep->proof_end)) {
-        return;
-    }
-    ep->is_proved = true;
-    ep->nudges = 0;
-    greet_peer(ep);
-}
-
-void rdmux_iwarp_greeted(struct iwarp_ep *ep)
-{
-    if (!ep->is_greeted && ep->base.attr->role == RDMUX_ROLE_ACCEPT) {
-        greet_peer(ep);
-    }
-    ep->is_greeted = true;
-    rdmux_provider_ready(&ep->base.base);
-}
-
-void rdmux_iwarp_tick(struct iwarp_cq *cq)
-{
-    for (struct iwarp_ep *ep = cq->connecting; ep != NULL; ep = ep->connect_next) {
-        rdmux_iwarp_take_results(ep);
-        uint64_t now_ns = rdmux_provider_now_ns(verbs_fabric_of_ep(&ep->base));
-        if (ep->base.attr->role != RDMUX_ROLE_CONNECT || ep->base.state != VERBS_EP_CONNECTED ||
-            ep->is_greeted || ep->nudges > NUDGES_MAX || now_ns < ep->nudge_at_ns) {
-            continue;
-        }
-        if (ep->is_proved) {
-            greet_peer(ep);
-        } else {
-            prove_path(ep);
-        }
-    }
-}
-
 /* Reads the peer's flush word over the side channel, which has no long transfers in its way. */
 static void ping_side(struct iwarp_ep *ep)
 {
-    struct verbs_queue *side = &ep->base.side.queue;
-    const struct verbs_domain *domain = verbs_domain_of_ep(&ep->base);
-    struct ibv_send_wr *work = rdmux_verbs_chain_add(side, NULL, VERBS_WISH_DONE);
-    side->pieces[side->piece_count++] = (struct ibv_sge){ .addr = (uintptr_t)&domain->page->sink,
-                                                          .length = VERBS_FLUSH_SIZE,
-                                                          .lkey = domain->sink_mr->lkey };
-    work->num_sge = 1;
-    work->opcode = IBV_WR_RDMA_READ;
-    work->wr.rdma.remote_addr = ep->base.theirs.flush_addr;
-    work->wr.rdma.rkey = ep->base.theirs.flush_rkey;
+    rdmux_verbs_chain_side_flush(&ep->base);
     ep->ping_calls = 1;
-    (void)rdmux_verbs_chain_ring(side);
+    (void)rdmux_verbs_chain_ring(&ep->base.side.queue);
 }
 
 /*
@@ -426,7 +274,7 @@ void rdmux_iwarp_ep_close(struct rdmux_provider_ep *base)
 {
     struct iwarp_ep *ep = iwarp_ep_of(base);
     rdmux_iwarp_give_up(ep);
-    stop_connecting(ep);
+    rdmux_iwarp_stop_connecting(ep);
     rdmux_iwarp_srq_leave(ep);
     rdmux_iwarp_leave_talkers(ep);
     rdmux_verbs_ep_close(base);

@@ -143,16 +143,53 @@ enum rdmux_status rdmux_iwarp_find_addresses(const char *device, uint8_t port,
 void rdmux_iwarp_socket_address(const uint8_t gid[VERBS_GID_SIZE], uint16_t port,
                                 struct sockaddr_storage *out);
 
+/* Both connections are established. */
+static inline bool iwarp_is_up(const struct iwarp_ep *ep)
+{
+    return ep->channels[IWARP_DATA].link.stage == IWARP_STAGE_UP &&
+           ep->channels[IWARP_SIDE].link.stage == IWARP_STAGE_UP;
+}
+
+/* ----------------------------------------------------------------- side channel (iwarp_side.c) */
+
+/* Sends a message over the side channel, which has room. */
+void rdmux_iwarp_side_say(struct iwarp_ep *ep, const struct iwarp_side *message);
+/* Schedules a side message with the endpoint's credits, for the next poll or before the cq
+ * sleeps. */
+void rdmux_iwarp_talk_soon(struct iwarp_ep *ep);
+/* Sends the scheduled messages of all endpoints. */
+void rdmux_iwarp_talk_all(struct iwarp_cq *cq);
+void rdmux_iwarp_leave_talkers(struct iwarp_ep *ep);
+/* Answers the peer's recall, if there is one, with the unused credits. */
+void rdmux_iwarp_give_back(struct iwarp_ep *ep);
+
+/* ------------------------------------------------------------------ teardown (iwarp_end.c) */
+
+/* Fails the attempt to connect; the first failure counts. */
+void rdmux_iwarp_connect_failed(struct iwarp_ep *ep, const char *format, ...) RDMUX_PRINTF(2, 3);
+/* A connection has ended, not closed by this side. index: IWARP_DATA, IWARP_SIDE. */
+void rdmux_iwarp_channel_ended(struct iwarp_ep *ep, uint8_t index);
+/* verbs_transport.broke, .refuses */
+void rdmux_iwarp_broke(struct verbs_queue *queue);
+void rdmux_iwarp_refuses(struct verbs_queue *queue);
+/* The peer's ENDED came. */
+void rdmux_iwarp_end_heard(struct iwarp_ep *ep, const struct iwarp_side *message);
+
+/* ------------------------------------------------------------ first messages (iwarp_greeting.c) */
+
+/* One of the connections is established. */
+void rdmux_iwarp_channel_up(struct iwarp_ep *ep);
+/* Checks whether the connector's first read is among the work requests just retired. */
+void rdmux_iwarp_look_at_proof(struct iwarp_ep *ep);
+/* The peer's HELLO came. */
+void rdmux_iwarp_greeted(struct iwarp_ep *ep);
+/* The cq's timer: repeats the connector's read or HELLO if the answer is late. */
+void rdmux_iwarp_nudge(struct iwarp_ep *ep);
+
 /* ------------------------------------------------------------ connection manager (iwarp_cm.c) */
 
-enum rdmux_status rdmux_iwarp_cq_open(struct rdmux_provider_cq *base, uint32_t depth);
-void rdmux_iwarp_cq_close(struct rdmux_provider_cq *base);
-/* verbs_cm_id.heard of the listeners, and of the connections. */
-void rdmux_iwarp_listener_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *heard);
+/* verbs_cm_id.heard of the connections. */
 void rdmux_iwarp_channel_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *heard);
-/* Handles the timer's ticks, if any; returns 1 if there were any, else 0. */
-size_t rdmux_iwarp_take_ticks(struct iwarp_cq *cq);
-void rdmux_iwarp_run_timer(struct iwarp_cq *cq, bool runs);
 /* Acceptor: listens on each of the device's addresses. [may sleep] */
 enum rdmux_status rdmux_iwarp_listen(struct iwarp_ep *ep);
 /* Connector: starts connecting. [may sleep] */
@@ -162,7 +199,6 @@ void rdmux_iwarp_take_results(struct iwarp_ep *ep);
 /* Abandons connecting: ends the calls that have not returned, and hands a queue pair and id that
  * the kernel still keeps to a deferred destroy. The remaining queue pairs can be destroyed then. */
 void rdmux_iwarp_give_up(struct iwarp_ep *ep);
-void rdmux_iwarp_stop_listening(struct iwarp_ep *ep);
 /* Stops listening and destroys the ids of both connections; the queue pairs are destroyed
  * already. */
 void rdmux_iwarp_hang_up(struct iwarp_ep *ep);
@@ -181,38 +217,26 @@ enum rdmux_status rdmux_iwarp_ep_ping(struct rdmux_provider_ep *base);
 enum rdmux_status rdmux_iwarp_ep_quiesce(struct rdmux_provider_ep *base,
                                          struct rdmux_provider_counts *counts);
 void rdmux_iwarp_ep_close(struct rdmux_provider_ep *base);
-/* One of the connections is established. */
-void rdmux_iwarp_channel_up(struct iwarp_ep *ep);
-/* Fails the attempt to connect; the first failure counts. */
-void rdmux_iwarp_connect_failed(struct iwarp_ep *ep, const char *format, ...) RDMUX_PRINTF(2, 3);
-/* The peer's HELLO came. */
-void rdmux_iwarp_greeted(struct iwarp_ep *ep);
-/* Checks whether the connector's first read is among the work requests just retired. */
-void rdmux_iwarp_look_at_proof(struct iwarp_ep *ep);
-/* The cq's timer: advances the endpoints that are connecting. */
-void rdmux_iwarp_tick(struct iwarp_cq *cq);
 
-/* ------------------------------------------------------------------ data path (iwarp_send.c) */
+/* ------------------------------------------------------------------ requests (iwarp_send.c) */
 
-/* verbs_transport.start, .sent, .received, .receives_posted, .receive_failed, .side_message */
+/* verbs_transport.start, .sent */
 enum rdmux_status rdmux_iwarp_start(struct verbs_ep *base, struct rdmux_request *request);
 /* Starts a read as work requests with one local piece each. */
 enum rdmux_status rdmux_iwarp_start_read(struct verbs_ep *ep, struct rdmux_request *request);
 /* Retires the oldest work requests of the data queue that are done. */
 void rdmux_iwarp_retire(struct verbs_ep *ep, struct iwarp_order *order, enum rdmux_status status);
 void rdmux_iwarp_sent(struct verbs_queue *queue, const struct ibv_wc *wc);
+
+/* --------------------------------------------------------- the peer's messages (iwarp_receive.c) */
+
+/* verbs_transport.received, .receive_failed, .side_message, .receives_posted */
 void rdmux_iwarp_received(struct verbs_ep *base, struct rdmux_request *request,
                           const struct ibv_wc *wc);
 void rdmux_iwarp_receive_failed(struct verbs_ep *base, struct rdmux_request *request,
                                 const struct ibv_wc *wc);
 void rdmux_iwarp_side_message(struct verbs_ep *base, const uint8_t *bytes);
 void rdmux_iwarp_receives_posted(struct verbs_ep *base, size_t count);
-size_t rdmux_iwarp_poll(struct rdmux_provider_cq *base, size_t budget);
-enum rdmux_status rdmux_iwarp_arm(struct rdmux_provider_cq *base);
-/* Schedules a side message with the endpoint's credits, for the next poll or before the cq
- * sleeps. */
-void rdmux_iwarp_talk_soon(struct iwarp_ep *ep);
-void rdmux_iwarp_leave_talkers(struct iwarp_ep *ep);
 
 /* --------------------------------------------------------------- shared receives (iwarp_srq.c) */
 
@@ -229,15 +253,14 @@ bool rdmux_iwarp_srq_use(struct iwarp_ep *ep);
  * path] */
 bool rdmux_iwarp_srq_hear(struct iwarp_ep *ep, const struct iwarp_credit_news *news);
 
-/* ------------------------------------------------------------------------ teardown
- * (iwarp_end.c) */
+/* ------------------------------------------------------------ completion queues (iwarp_completion.c) */
 
-/* A connection has ended, not closed by this side. index: IWARP_DATA, IWARP_SIDE. */
-void rdmux_iwarp_is_over(struct iwarp_ep *ep, uint8_t index);
-/* verbs_transport.broke, .refuses */
-void rdmux_iwarp_broke(struct verbs_queue *queue);
-void rdmux_iwarp_refuses(struct verbs_queue *queue);
-/* The peer's ENDED came. */
-void rdmux_iwarp_end_heard(struct iwarp_ep *ep, const struct iwarp_side *message);
+enum rdmux_status rdmux_iwarp_cq_open(struct rdmux_provider_cq *base, uint32_t depth);
+void rdmux_iwarp_cq_close(struct rdmux_provider_cq *base);
+size_t rdmux_iwarp_poll(struct rdmux_provider_cq *base, size_t budget);
+enum rdmux_status rdmux_iwarp_arm(struct rdmux_provider_cq *base);
+/* Puts the endpoint on cq->connecting, whose timer advances it, and takes it off. */
+void rdmux_iwarp_start_connecting(struct iwarp_ep *ep);
+void rdmux_iwarp_stop_connecting(struct iwarp_ep *ep);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "iwarp/iwarp_link.h"
 
+#include <assert.h>
 #include <stdbool.h>
 
 /* A stage ignores the events that it does not list, except those that end every stage. */
@@ -39,15 +40,26 @@ static bool is_worth_another_try(enum iwarp_stage stage, enum iwarp_event event)
            (stage == IWARP_STAGE_CONNECTING && event == IWARP_EVENT_PORT_TAKEN);
 }
 
+static void enter_stage(struct iwarp_link *link, enum iwarp_stage stage)
+{
+    assert(link->stage != IWARP_STAGE_OVER || stage == IWARP_STAGE_OVER);
+    link->stage = stage;
+}
+
+void rdmux_iwarp_link_end(struct iwarp_link *link)
+{
+    enter_stage(link, IWARP_STAGE_OVER);
+}
+
 enum iwarp_action rdmux_iwarp_link_step(struct iwarp_link *link, enum iwarp_event event)
 {
     if (is_worth_another_try(link->stage, event) && ++link->tries < IWARP_ADDRESS_TRIES) {
-        link->stage = IWARP_STAGE_FINDING_ADDRESS;
+        enter_stage(link, IWARP_STAGE_FINDING_ADDRESS);
         return IWARP_ACTION_FIND_ADDRESS;
     }
     for (int i = 0; i < RULE_COUNT; i++) {
         if (rules[i].stage == link->stage && rules[i].event == event) {
-            link->stage = rules[i].next;
+            enter_stage(link, rules[i].next);
             return rules[i].action;
         }
     }
@@ -59,7 +71,7 @@ enum iwarp_action rdmux_iwarp_link_step(struct iwarp_link *link, enum iwarp_even
     bool ends = event == IWARP_EVENT_CALL_FAILED || event == IWARP_EVENT_DEVICE_REMOVED ||
                 event == IWARP_EVENT_ADDRESS_FAILED || event == IWARP_EVENT_PORT_TAKEN;
     if (is_under_way && ends) {
-        link->stage = IWARP_STAGE_OVER;
+        enter_stage(link, IWARP_STAGE_OVER);
         return IWARP_ACTION_FAIL;
     }
     return IWARP_ACTION_NONE;

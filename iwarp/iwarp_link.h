@@ -65,6 +65,8 @@ struct iwarp_link {
 };
 
 enum iwarp_action rdmux_iwarp_link_step(struct iwarp_link *link, enum iwarp_event event);
+/* This side gives the connection up, or closes it, in any stage. */
+void rdmux_iwarp_link_end(struct iwarp_link *link);
 
 /* For texts, such as "finding the route". */
 const char *rdmux_iwarp_stage_text(enum iwarp_stage stage);

@@ -174,22 +174,29 @@ bool rdmux_verbs_chain_ring(struct verbs_queue *queue)
 
 /* -------------------------------------------------------------------------- work of the library */
 
-void rdmux_verbs_chain_flush(struct verbs_ep *ep, struct rdmux_request *request,
-                             enum verbs_wish wish)
+/* Adds a read of the peer's flush word to a queue's chain. */
+static inline void add_flush(struct verbs_queue *queue, const struct verbs_ep *ep,
+                             struct rdmux_request *request, enum verbs_wish wish)
 {
-    struct verbs_queue *queue = &ep->data;
     const struct verbs_domain *domain = verbs_domain_of_ep(ep);
     struct ibv_send_wr *work = rdmux_verbs_chain_add(queue, request, wish);
-    struct ibv_sge *piece = &queue->pieces[queue->piece_count++];
-    piece->addr = (uintptr_t)&domain->page->sink;
-    piece->length = ep->flush_size;
-    piece->lkey = domain->sink_mr->lkey;
-    work->num_sge = 1;
+    verbs_chain_piece(queue, work, &domain->page->sink, ep->flush_size, domain->sink_mr->lkey);
     work->opcode = IBV_WR_RDMA_READ;
     work->wr.rdma.remote_addr = ep->theirs.flush_addr;
     work->wr.rdma.rkey = ep->theirs.flush_rkey;
-    ep->flushed_end = queue->sent.head;
+}
+
+void rdmux_verbs_chain_flush(struct verbs_ep *ep, struct rdmux_request *request,
+                             enum verbs_wish wish)
+{
+    add_flush(&ep->data, ep, request, wish);
+    ep->flushed_end = ep->data.sent.head;
     ep->is_unflushed = false;
+}
+
+void rdmux_verbs_chain_side_flush(struct verbs_ep *ep)
+{
+    add_flush(&ep->side.queue, ep, NULL, VERBS_WISH_DONE);
 }
 
 bool rdmux_verbs_chain_nothing(struct verbs_ep *ep)

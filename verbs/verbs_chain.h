@@ -4,11 +4,13 @@
 #ifndef RDMUX_VERBS_CHAIN_H
 #define RDMUX_VERBS_CHAIN_H
 
+#include "verbs/verbs_queue.h"
 #include "verbs/verbs_ring.h"
 
 #include <infiniband/verbs.h>
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum {
     VERBS_CHAIN_MAX = 32, /* work requests per doorbell, at most */
@@ -16,7 +18,6 @@ enum {
 
 struct rdmux_request;
 struct verbs_ep;
-struct verbs_queue;
 
 /* Adds a work request to the chain and returns it, zeroed except for wr_id, sg_list and flags. The
  * caller has checked for room. [data path] */
@@ -35,5 +36,18 @@ void rdmux_verbs_chain_flush(struct verbs_ep *ep, struct rdmux_request *request,
                              enum verbs_wish wish);
 /* Chains a signaled zero-length write (a flush read on devices that lack those). False: no room. */
 bool rdmux_verbs_chain_nothing(struct verbs_ep *ep);
+
+/* Chains a read of the peer's flush word over the side channel. The caller has checked for room. */
+void rdmux_verbs_chain_side_flush(struct verbs_ep *ep);
+
+/* Adds a piece to the list of the newest work request on the chain. [data path] */
+static inline void verbs_chain_piece(struct verbs_queue *queue, struct ibv_send_wr *work,
+                                     const void *at, uint32_t length, uint32_t key)
+{
+    queue->pieces[queue->piece_count++] = (struct ibv_sge){ .addr = (uintptr_t)at,
+                                                            .length = length,
+                                                            .lkey = key };
+    work->num_sge++;
+}
 
 #endif

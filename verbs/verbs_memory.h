@@ -53,6 +53,16 @@ static inline uint32_t verbs_pieces(const struct rdmux_provider_sge *sges, uint3
     return count;
 }
 
+/* Fills in the target of a work request: the request's remote memory from its byte `skip` on. [data
+ * path] */
+static inline void verbs_name_remote(struct ibv_send_wr *work, const struct rdmux_request *request,
+                                     uint64_t skip)
+{
+    const struct verbs_remote *remote = (const struct verbs_remote *)request->remote;
+    work->wr.rdma.remote_addr = remote->region.addr + request->offset + skip;
+    work->wr.rdma.rkey = remote->region.rkey;
+}
+
 enum rdmux_status rdmux_verbs_mr_register(struct rdmux_provider_mr *base,
                                           const struct rdmux_provider_mr_attr *attr);
 void rdmux_verbs_mr_deregister(struct rdmux_provider_mr *base);

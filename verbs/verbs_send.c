@@ -49,12 +49,9 @@ static void add_pieces(struct verbs_queue *queue, struct ibv_send_wr *work,
 
 static void name_remote(struct ibv_send_wr *work, const struct rdmux_request *request, uint64_t skip)
 {
-    const struct verbs_remote *remote = (const struct verbs_remote *)request->remote;
-    if (VERBS_UNLIKELY(remote == NULL)) {
-        return; /* nothing is written, so the address is not used */
+    if (VERBS_LIKELY(request->remote != NULL)) { /* else nothing is written, to no address */
+        verbs_name_remote(work, request, skip);
     }
-    work->wr.rdma.remote_addr = remote->region.addr + request->offset + skip;
-    work->wr.rdma.rkey = remote->region.rkey;
 }
 
 /* A read's response of this size or less fits into one packet on every path. */
@@ -124,11 +121,7 @@ static void add_copy(struct verbs_ep *ep, struct ibv_send_wr *work,
         memcpy(copy + used, request->sges[i].addr, request->sges[i].length);
         used += (uint32_t)request->sges[i].length;
     }
-    struct ibv_sge *piece = &queue->pieces[queue->piece_count++];
-    *piece = (struct ibv_sge){ .addr = (uintptr_t)copy,
-                               .length = used,
-                               .lkey = ep->copies_mr->lkey };
-    work->num_sge++;
+    verbs_chain_piece(queue, work, copy, used, ep->copies_mr->lkey);
 }
 
 void rdmux_verbs_add_bytes(struct verbs_ep *ep, struct ibv_send_wr *work,

@@ -168,7 +168,7 @@ cut 'the timer of a message without receive' roce verbs/verbs_queue.c \
     '\.min_rnr_timer = \(uint8_t\)rdmux_verbs_rnr_code\(liveness_ms\)' '.min_rnr_timer = 0'
 cut 'the credit of a message' iwarp iwarp/iwarp_credit.h \
     'if \(iwarp_credit_left\(credit\) == 0\) \{\s+return false;\s+\}' ''
-cut 'the message that reports credits' iwarp iwarp/iwarp_send.c \
+cut 'the message that reports credits' iwarp iwarp/iwarp_receive.c \
     'ep->credit.given.posted \+= count;\s+if \(iwarp_credit_is_due\(&ep->credit\)\) \{' \
     'ep->credit.given.posted += count; if (0) {'
 cut 'the recall of credits of an SRQ' iwarp iwarp/iwarp_srq.c \
