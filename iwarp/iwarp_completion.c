@@ -97,8 +97,8 @@ void rdmux_iwarp_stop_connecting(struct iwarp_ep *ep)
     }
 }
 
-/* Takes the timer's ticks, if any, and advances the endpoints that are connecting. Returns 1 if there
- * were any, else 0. */
+/* Takes the timer's ticks, if any, and advances the endpoints that are connecting. Returns 1 if
+ * there were any, else 0. */
 static size_t take_ticks(struct iwarp_cq *cq)
 {
     uint64_t ticks = 0;

@@ -131,7 +131,7 @@ static inline struct iwarp_domain *iwarp_domain_of_ep(const struct iwarp_ep *ep)
     return (struct iwarp_domain *)ep->base.base.cq->domain;
 }
 
-/* --------------------------------------------------------------- addresses (iwarp_address.c) */
+/* ------------------------------------------------------------------ addresses (iwarp_address.c) */
 
 /* Finds the addresses at which the connection manager reaches a port of a device. near: the address
  * on the way to a peer, which is preferred, or zeros. RDMUX_IO, with a text: the connection manager
@@ -150,7 +150,7 @@ static inline bool iwarp_is_up(const struct iwarp_ep *ep)
            ep->channels[IWARP_SIDE].link.stage == IWARP_STAGE_UP;
 }
 
-/* ----------------------------------------------------------------- side channel (iwarp_side.c) */
+/* ------------------------------------------------------------------ side channel (iwarp_side.c) */
 
 /* Sends a message over the side channel, which has room. */
 void rdmux_iwarp_side_say(struct iwarp_ep *ep, const struct iwarp_side *message);
@@ -163,7 +163,7 @@ void rdmux_iwarp_leave_talkers(struct iwarp_ep *ep);
 /* Answers the peer's recall, if there is one, with the unused credits. */
 void rdmux_iwarp_give_back(struct iwarp_ep *ep);
 
-/* ------------------------------------------------------------------ teardown (iwarp_end.c) */
+/* ----------------------------------------------------------------------- teardown (iwarp_end.c) */
 
 /* Fails the attempt to connect; the first failure counts. */
 void rdmux_iwarp_connect_failed(struct iwarp_ep *ep, const char *format, ...) RDMUX_PRINTF(2, 3);
@@ -186,7 +186,7 @@ void rdmux_iwarp_greeted(struct iwarp_ep *ep);
 /* The cq's timer: repeats the connector's read or HELLO if the answer is late. */
 void rdmux_iwarp_nudge(struct iwarp_ep *ep);
 
-/* ------------------------------------------------------------ connection manager (iwarp_cm.c) */
+/* -------------------------------------------------------------- connection manager (iwarp_cm.c) */
 
 /* verbs_cm_id.heard of the connections. */
 void rdmux_iwarp_channel_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *heard);
@@ -218,7 +218,7 @@ enum rdmux_status rdmux_iwarp_ep_quiesce(struct rdmux_provider_ep *base,
                                          struct rdmux_provider_counts *counts);
 void rdmux_iwarp_ep_close(struct rdmux_provider_ep *base);
 
-/* ------------------------------------------------------------------ requests (iwarp_send.c) */
+/* ---------------------------------------------------------------------- requests (iwarp_send.c) */
 
 /* verbs_transport.start, .sent */
 enum rdmux_status rdmux_iwarp_start(struct verbs_ep *base, struct rdmux_request *request);
@@ -228,7 +228,7 @@ enum rdmux_status rdmux_iwarp_start_read(struct verbs_ep *ep, struct rdmux_reque
 void rdmux_iwarp_retire(struct verbs_ep *ep, struct iwarp_order *order, enum rdmux_status status);
 void rdmux_iwarp_sent(struct verbs_queue *queue, const struct ibv_wc *wc);
 
-/* --------------------------------------------------------- the peer's messages (iwarp_receive.c) */
+/* -------------------------------------------------------- the peer's messages (iwarp_receive.c) */
 
 /* verbs_transport.received, .receive_failed, .side_message, .receives_posted */
 void rdmux_iwarp_received(struct verbs_ep *base, struct rdmux_request *request,
@@ -238,7 +238,7 @@ void rdmux_iwarp_receive_failed(struct verbs_ep *base, struct rdmux_request *req
 void rdmux_iwarp_side_message(struct verbs_ep *base, const uint8_t *bytes);
 void rdmux_iwarp_receives_posted(struct verbs_ep *base, size_t count);
 
-/* --------------------------------------------------------------- shared receives (iwarp_srq.c) */
+/* ---------------------------------------------------------------- shared receives (iwarp_srq.c) */
 
 enum rdmux_status rdmux_iwarp_srq_open(struct rdmux_provider_srq *base, uint32_t depth,
                                        uint32_t max_sge);
@@ -253,7 +253,7 @@ bool rdmux_iwarp_srq_use(struct iwarp_ep *ep);
  * path] */
 bool rdmux_iwarp_srq_hear(struct iwarp_ep *ep, const struct iwarp_credit_news *news);
 
-/* ------------------------------------------------------------ completion queues (iwarp_completion.c) */
+/* ------------------------------------------------------- completion queues (iwarp_completion.c) */
 
 enum rdmux_status rdmux_iwarp_cq_open(struct rdmux_provider_cq *base, uint32_t depth);
 void rdmux_iwarp_cq_close(struct rdmux_provider_cq *base);

@@ -136,18 +136,9 @@ static enum rdmux_status ep_open(struct rdmux_provider_ep *base,
     return status;
 }
 
-static const struct rdmux_provider_ops endpoints = {
+const struct rdmux_provider_ops rdmux_iwarp_rdmacm_endpoints = {
     VERBS_RDMACM_TABLE,
     .name = "iwarp",
     .ep_size = sizeof(struct rdmacm_ep),
     .ep_open = ep_open,
-};
-
-const struct rdmux_rdmacm_ops rdmux_iwarp_rdmacm = {
-    VERBS_RDMACM_OPS,
-    .endpoints = &endpoints,
-    .lacks = RDMUX_CAP_SRQ, /* the SRQ's receives have room for headers */
-    .request_private_max = RDMUX_PRIVATE_DATA_MAX,
-    .reply_private_max = RDMUX_PRIVATE_DATA_MAX,
-    .reject_private_max = RDMUX_PRIVATE_DATA_MAX,
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Messages of the peer: those that have a header and use a receive, and those of the side channel. */
+/* Messages of the peer: with a header, in receives of the program, and over the side channel. */
 #include "iwarp/iwarp_internal.h"
 #include "verbs/verbs_endpoint.h"
 #include "verbs/verbs_macros.h"

@@ -17,7 +17,6 @@
 #include "verbs/verbs_outcome.h"
 #include "verbs/verbs_receive.h"
 #include "verbs/verbs_send.h"
-#include "verbs/verbs_side.h"
 #include "verbs/verbs_state.h"
 #include "verbs/verbs_table.h"
 #include "verbs/verbs_timing.h"
@@ -153,6 +152,12 @@ static int ready_queue(struct verbs_rdmacm_ep *ep, const struct rdma_conn_param 
 
 /* ------------------------------------------------------------------------------------- outcomes */
 
+static void enter_stage(struct verbs_rdmacm_ep *ep, enum verbs_rdmacm_stage stage)
+{
+    assert(stage > ep->stage || stage == VERBS_RDMACM_OVER);
+    ep->stage = stage;
+}
+
 static void connect_failed(struct verbs_rdmacm_ep *ep, enum rdmux_status status, const char *format,
                            ...) RDMUX_PRINTF(3, 4);
 static void connect_failed(struct verbs_rdmacm_ep *ep, enum rdmux_status status, const char *format,
@@ -163,7 +168,7 @@ static void connect_failed(struct verbs_rdmacm_ep *ep, enum rdmux_status status,
         return;
     }
     ep->status = status;
-    ep->stage = VERBS_RDMACM_OVER;
+    enter_stage(ep, VERBS_RDMACM_OVER);
     va_start(arguments, format);
     /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized) */
     (void)vsnprintf(ep->text, sizeof(ep->text), format, arguments);
@@ -171,14 +176,14 @@ static void connect_failed(struct verbs_rdmacm_ep *ep, enum rdmux_status status,
     rdmux_provider_ready(&ep->base.base);
 }
 
-static void is_refused(struct verbs_rdmacm_ep *ep, int error)
+static void fail_refused(struct verbs_rdmacm_ep *ep, int error)
 {
     connect_failed(ep, RDMUX_REFUSED,
                    "%s: %s; is a program listening there, on this port, and for RDMA?",
                    ep->call->base.peer_address, strerror(error));
 }
 
-static void is_silent(struct verbs_rdmacm_ep *ep)
+static void fail_silent(struct verbs_rdmacm_ep *ep)
 {
     connect_failed(ep, RDMUX_TIMED_OUT, "%s: no answer; is the host up, and rdma_cm on it?",
                    ep->call->base.peer_address);
@@ -198,10 +203,10 @@ static void stop_connecting(struct verbs_rdmacm_ep *ep)
     }
 }
 
-static void is_up(struct verbs_rdmacm_ep *ep)
+static void connection_made(struct verbs_rdmacm_ep *ep)
 {
     const uint32_t ack = ack_code(ep);
-    ep->stage = VERBS_RDMACM_UP;
+    enter_stage(ep, VERBS_RDMACM_UP);
     rdmux_provider_ready(&ep->base.base);
     if (is_iwarp(ep)) {
         rdmux_provider_log(verbs_fabric_of_ep(&ep->base), RDMUX_LOG_DEBUG,
@@ -256,7 +261,7 @@ static uint32_t data_length(const struct verbs_cm_event *event)
     return length;
 }
 
-static void was_rejected(struct verbs_rdmacm_ep *ep, const struct verbs_cm_event *event)
+static void fail_rejected(struct verbs_rdmacm_ep *ep, const struct verbs_cm_event *event)
 {
     const char *peer = ep->call->base.peer_address;
     bool by_program = event->status == REJECTED_BY_CONSUMER || data_length(event) > 0;
@@ -277,14 +282,14 @@ static void was_rejected(struct verbs_rdmacm_ep *ep, const struct verbs_cm_event
             "this port?",
             peer);
     } else if (event->status < 0) {
-        is_refused(ep, -event->status);
+        fail_refused(ep, -event->status);
     } else {
         connect_failed(ep, RDMUX_REFUSED, "%s rejects the connection (rdma_cm reason %d)", peer,
                        event->status);
     }
 }
 
-static void has_ended(struct verbs_rdmacm_ep *ep, const char *why)
+static void connection_ended(struct verbs_rdmacm_ep *ep, const char *why)
 {
     /* Messages that have arrived belong to the program, and a completion may have the cause. */
     struct verbs_cq *cq = verbs_cq_of(ep->base.base.cq);
@@ -295,7 +300,7 @@ static void has_ended(struct verbs_rdmacm_ep *ep, const char *why)
                        why);
         return;
     }
-    ep->stage = VERBS_RDMACM_OVER;
+    enter_stage(ep, VERBS_RDMACM_OVER);
     rdmux_verbs_fail(&ep->base, RDMUX_PEER_GONE, "%s", why);
 }
 
@@ -310,7 +315,7 @@ static void call_answered(struct verbs_rdmacm_ep *ep, const struct verbs_cm_even
         call_failed(ep, "the queue pair cannot be connected", error);
         return;
     }
-    is_up(ep);
+    connection_made(ep);
 }
 
 static void heard_event(struct verbs_cm_id *cm, const struct verbs_cm_event *event)
@@ -330,14 +335,14 @@ static void heard_event(struct verbs_cm_id *cm, const struct verbs_cm_event *eve
             if (!ep->call->has_come) {
                 keep_private_data(ep, event);
             }
-            is_up(ep);
+            connection_made(ep);
         }
         break;
     case RDMA_CM_EVENT_REJECTED:
-        was_rejected(ep, event);
+        fail_rejected(ep, event);
         break;
     case RDMA_CM_EVENT_UNREACHABLE:
-        is_silent(ep);
+        fail_silent(ep);
         break;
     case RDMA_CM_EVENT_CONNECT_ERROR:
         connect_failed(ep, RDMUX_IO, "%s: the connection cannot be made: %s",
@@ -346,10 +351,10 @@ static void heard_event(struct verbs_cm_id *cm, const struct verbs_cm_event *eve
         break;
     case RDMA_CM_EVENT_DISCONNECTED:
         (void)rdma_disconnect(cm->id); /* answers, so that the peer need not wait */
-        has_ended(ep, "the peer ended the connection, or is gone");
+        connection_ended(ep, "the peer ended the connection, or is gone");
         break;
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
-        has_ended(ep, "the device was taken away");
+        connection_ended(ep, "the device was taken away");
         break;
     default: /* irrelevant, or of a later library */
         break;
@@ -405,9 +410,9 @@ static void ask_peer(struct verbs_rdmacm_ep *ep)
         error = rdma_connect(ep->call->cm.id, &param) == 0 ? 0 : errno;
     }
     if (error == ECONNREFUSED) { /* siw connects TCP within rdma_connect() */
-        is_refused(ep, error);
+        fail_refused(ep, error);
     } else if (error == ETIMEDOUT) {
-        is_silent(ep);
+        fail_silent(ep);
     } else if (error != 0) {
         call_failed(ep, "the peer cannot be asked for a connection", error);
     }
@@ -420,7 +425,7 @@ enum rdmux_status rdmux_verbs_rdmacm_ep_connect(struct rdmux_provider_ep *base, 
     (void)peer;
     (void)size;
     if (ep->stage == VERBS_RDMACM_OPEN) {
-        ep->stage = VERBS_RDMACM_CONNECTING;
+        enter_stage(ep, VERBS_RDMACM_CONNECTING);
         ep->is_connecting = true;
         verbs_cq_of(base->cq)->cm_connecting++;
         if (ep->call->has_come) {
@@ -520,7 +525,7 @@ void rdmux_verbs_rdmacm_ep_close(struct rdmux_provider_ep *base)
     stop_connecting(ep);
     /* A request that was not accepted is rejected. */
     bool rejects = ep->call->has_come && ep->stage == VERBS_RDMACM_OPEN;
-    ep->stage = VERBS_RDMACM_OVER;
+    enter_stage(ep, VERBS_RDMACM_OVER);
     rdmux_verbs_ep_close(base);
     if (rejects) {
         ep->call->ep = NULL;
@@ -620,71 +625,3 @@ void rdmux_verbs_rdmacm_receive_failed(struct verbs_ep *ep, struct rdmux_request
     }
     rdmux_verbs_receive_failed(ep, request, wc);
 }
-
-/* --------------------------------------------------------------------------------------- tables */
-
-#define VERBS_RDMACM_TRANSPORT                                                       \
-    .request_slots = 2, /* a write, and a read of its last byte */                   \
-        .read_slots = 1, .lacks_side = true, .flush_size = 1, .lacks_word = true,    \
-    .holds = rdmux_verbs_rdmacm_holds, .start = rdmux_verbs_rdmacm_start,            \
-    .sent = rdmux_verbs_sent, .received = rdmux_verbs_received,                      \
-    .receive_failed = rdmux_verbs_rdmacm_receive_failed, .broke = rdmux_verbs_broke, \
-    .side_message = rdmux_verbs_no_side_message
-
-static const struct verbs_transport ib_transport = {
-    VERBS_RDMACM_TRANSPORT,
-    .name = "ib",
-    .fabric_name = "InfiniBand",
-    .fabric = VERBS_FABRIC_IB,
-    .request_refused = RDMUX_PROTOCOL,
-};
-
-static const struct verbs_transport roce_transport = {
-    VERBS_RDMACM_TRANSPORT,
-    .name = "roce",
-    .fabric_name = "RoCE",
-    .fabric = VERBS_FABRIC_ROCE,
-    .request_refused = RDMUX_PROTOCOL,
-};
-
-static enum rdmux_status ib_open(struct rdmux_provider_ep *base,
-                                 const struct rdmux_provider_ep_attr *attr)
-{
-    return rdmux_verbs_rdmacm_ep_open(&ib_transport, base, attr);
-}
-
-static enum rdmux_status roce_open(struct rdmux_provider_ep *base,
-                                   const struct rdmux_provider_ep_attr *attr)
-{
-    return rdmux_verbs_rdmacm_ep_open(&roce_transport, base, attr);
-}
-
-static const struct rdmux_provider_ops ib_endpoints = {
-    VERBS_RDMACM_TABLE,
-    .name = "ib",
-    .ep_size = sizeof(struct verbs_rdmacm_ep),
-    .ep_open = ib_open,
-};
-
-static const struct rdmux_provider_ops roce_endpoints = {
-    VERBS_RDMACM_TABLE,
-    .name = "roce",
-    .ep_size = sizeof(struct verbs_rdmacm_ep),
-    .ep_open = roce_open,
-};
-
-const struct rdmux_rdmacm_ops rdmux_ib_rdmacm = {
-    VERBS_RDMACM_OPS,
-    .endpoints = &ib_endpoints,
-    .request_private_max = VERBS_RDMACM_REQUEST_MAX,
-    .reply_private_max = VERBS_RDMACM_REPLY_MAX,
-    .reject_private_max = VERBS_RDMACM_REJECT_MAX,
-};
-
-const struct rdmux_rdmacm_ops rdmux_roce_rdmacm = {
-    VERBS_RDMACM_OPS,
-    .endpoints = &roce_endpoints,
-    .request_private_max = VERBS_RDMACM_REQUEST_MAX,
-    .reply_private_max = VERBS_RDMACM_REPLY_MAX,
-    .reject_private_max = VERBS_RDMACM_REJECT_MAX,
-};

@@ -19,6 +19,10 @@
 struct verbs_rdmacm_listener;
 struct verbs_rdmacm_ep;
 
+/* Returns the operations of a fabric, VERBS_FABRIC_*, whose device a connection leads over. NULL:
+ * the fabric is unknown. */
+typedef const struct rdmux_rdmacm_ops *verbs_rdmacm_ops_fn(uint8_t fabric);
+
 /* A connection, from its resolved path or its received request to its end. */
 struct verbs_rdmacm_call {
     struct rdmux_rdmacm_call base;
@@ -28,10 +32,12 @@ struct verbs_rdmacm_call {
     struct verbs_rdmacm_listener *listener; /* the listener at which the request waits; or NULL */
     struct verbs_rdmacm_ep *ep;
     struct verbs_rdmacm_call *news_next; /* listener->news */
-    bool has_come;                       /* a request of a peer */
-    bool is_gone;                        /* the peer no longer waits */
-    bool is_told;                        /* its listener has reported it */
-    uint8_t asked;                       /* of a request: reads that the peer has in flight */
+    verbs_rdmacm_ops_fn *ops_of;
+    uint8_t fabric; /* VERBS_FABRIC_*, from the device on */
+    bool has_come;  /* a request of a peer */
+    bool is_gone;   /* the peer no longer waits */
+    bool is_told;   /* its listener has reported it */
+    uint8_t asked;  /* of a request: reads that the peer has in flight */
     uint8_t answered;
     /* Last event while the path is being resolved. */
     bool is_heard;
@@ -39,11 +45,12 @@ struct verbs_rdmacm_call {
     int heard_status;
 };
 
+/* In this order; each may be followed by any later one. */
 enum verbs_rdmacm_stage {
     VERBS_RDMACM_OPEN,
     VERBS_RDMACM_CONNECTING, /* connect or accept was called */
     VERBS_RDMACM_UP,
-    VERBS_RDMACM_OVER,
+    VERBS_RDMACM_OVER, /* failed, ended or closed */
 };
 
 struct verbs_rdmacm_ep {
@@ -88,12 +95,15 @@ void rdmux_verbs_rdmacm_receive_failed(struct verbs_ep *ep, struct rdmux_request
  * known. It serves PLACED, follows a doubted read, and replaces a read of no bytes. */
 void rdmux_verbs_rdmacm_aim(struct verbs_ep *ep, const struct rdmux_request *request);
 
-/* verbs_rdmacm_call.c: operations of rdmux_rdmacm_ops. */
+/* verbs_rdmacm_call.c: operations of rdmux_rdmacm_ops. The connections of dial and listen have the
+ * operations that ops_of names; the listener has none yet. */
 enum rdmux_status rdmux_verbs_rdmacm_dial(struct rdmux_fabric *fabric,
                                           const struct rdmux_rdmacm_wish *wish,
+                                          verbs_rdmacm_ops_fn *ops_of,
                                           struct rdmux_rdmacm_call **out);
 enum rdmux_status rdmux_verbs_rdmacm_listen(struct rdmux_fabric *fabric,
                                             const struct sockaddr *address, uint32_t backlog,
+                                            verbs_rdmacm_ops_fn *ops_of,
                                             struct rdmux_rdmacm_listener **out);
 void rdmux_verbs_rdmacm_unlisten(struct rdmux_rdmacm_listener *base);
 int rdmux_verbs_rdmacm_listener_fd(struct rdmux_rdmacm_listener *base);
@@ -137,21 +147,12 @@ enum {
     .post_recv = rdmux_verbs_post_recv,                                                            \
     .remote_open = rdmux_verbs_rdmacm_remote_open,                                                  \
     .remote_close = rdmux_verbs_remote_close
-
-#define VERBS_RDMACM_OPS                                                                            \
-    .size = sizeof(struct rdmux_rdmacm_ops),                                                        \
-    .dial = rdmux_verbs_rdmacm_dial,                                                                \
-    .listen = rdmux_verbs_rdmacm_listen,                                                            \
-    .unlisten = rdmux_verbs_rdmacm_unlisten,                                                        \
-    .listener_fd = rdmux_verbs_rdmacm_listener_fd,                                                  \
-    .next = rdmux_verbs_rdmacm_next,                                                                \
-    .call_take = rdmux_verbs_rdmacm_call_take,                                                      \
-    .call_drop = rdmux_verbs_rdmacm_call_drop,                                                      \
-    .hang_up = rdmux_verbs_rdmacm_hang_up
 /* clang-format on */
 
 extern const struct rdmux_rdmacm_ops rdmux_ib_rdmacm;
 extern const struct rdmux_rdmacm_ops rdmux_roce_rdmacm;
 extern const struct rdmux_rdmacm_ops rdmux_iwarp_rdmacm;
+/* iwarp/iwarp_rdmacm.c */
+extern const struct rdmux_provider_ops rdmux_iwarp_rdmacm_endpoints;
 
 #endif

@@ -31,6 +31,7 @@ enum {
 
 struct verbs_rdmacm_listener {
     struct rdmux_rdmacm_listener base;
+    verbs_rdmacm_ops_fn *ops_of; /* for its calls */
     struct verbs_cm_id cm;
     struct rdma_event_channel *channel;
     struct verbs_rdmacm_call *news; /* calls that next has not reported yet, oldest first */
@@ -72,20 +73,6 @@ static void print_address(const struct sockaddr *address, char out[RDMUX_ADDRESS
                    address->sa_family == AF_INET6 ? "[%.96s]:%.8s" : "%.96s:%.8s", host, port);
 }
 
-static const struct rdmux_rdmacm_ops *ops_of(uint8_t fabric)
-{
-    switch (fabric) {
-    case VERBS_FABRIC_IB:
-        return &rdmux_ib_rdmacm;
-    case VERBS_FABRIC_ROCE:
-        return &rdmux_roce_rdmacm;
-    case VERBS_FABRIC_IWARP:
-        return &rdmux_iwarp_rdmacm;
-    default:
-        return NULL;
-    }
-}
-
 /* Stores the device and addresses of the id. False: its fabric is unknown. */
 static bool find_place(struct verbs_rdmacm_call *call)
 {
@@ -95,8 +82,8 @@ static bool find_place(struct verbs_rdmacm_call *call)
     if (id->verbs == NULL || ibv_query_port(id->verbs, id->port_num, &port) != 0) {
         return false;
     }
-    call->base.ops = ops_of(
-        rdmux_verbs_fabric_of(id->verbs->device->transport_type, port.link_layer));
+    call->fabric = rdmux_verbs_fabric_of(id->verbs->device->transport_type, port.link_layer);
+    call->base.ops = call->ops_of(call->fabric);
     if (call->base.ops == NULL) {
         return false;
     }
@@ -190,10 +177,10 @@ static int find_address(struct verbs_rdmacm_call *call, const struct rdmux_rdmac
 static void set_traffic_class(const struct verbs_rdmacm_call *call, uint32_t dscp, uint32_t ecn)
 {
     uint8_t byte = (uint8_t)(dscp << 2);
-    if (call->base.ops == &rdmux_ib_rdmacm) {
+    if (call->fabric == VERBS_FABRIC_IB) {
         return;
     }
-    if (call->base.ops == &rdmux_roce_rdmacm) {
+    if (call->fabric == VERBS_FABRIC_ROCE) {
         byte = (uint8_t)(byte | ecn);
     }
     (void)rdma_set_option(call->cm.id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &byte, sizeof(byte));
@@ -261,6 +248,7 @@ static enum rdmux_status open_channel(struct rdma_event_channel **out)
 
 enum rdmux_status rdmux_verbs_rdmacm_dial(struct rdmux_fabric *fabric,
                                           const struct rdmux_rdmacm_wish *wish,
+                                          verbs_rdmacm_ops_fn *ops_of,
                                           struct rdmux_rdmacm_call **out)
 {
     struct verbs_rdmacm_call *call = rdmux_provider_allocate(fabric, sizeof(*call));
@@ -269,6 +257,7 @@ enum rdmux_status rdmux_verbs_rdmacm_dial(struct rdmux_fabric *fabric,
         return RDMUX_NO_MEMORY;
     }
     call->base.fabric = fabric;
+    call->ops_of = ops_of;
     enum rdmux_status status = open_channel(&call->channel);
     if (status == RDMUX_OK) {
         status = find_way(call, wish);
@@ -413,6 +402,7 @@ static void listener_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *
         return;
     }
     call->base.fabric = fabric;
+    call->ops_of = listener->ops_of;
     call->listener = listener;
     call->has_come = true;
     call->asked = event->asked;
@@ -471,6 +461,7 @@ static enum rdmux_status say_not_listening(const struct sockaddr *address, int e
 
 enum rdmux_status rdmux_verbs_rdmacm_listen(struct rdmux_fabric *fabric,
                                             const struct sockaddr *address, uint32_t backlog,
+                                            verbs_rdmacm_ops_fn *ops_of,
                                             struct rdmux_rdmacm_listener **out)
 {
     struct verbs_rdmacm_listener *listener = rdmux_provider_allocate(fabric, sizeof(*listener));
@@ -478,7 +469,7 @@ enum rdmux_status rdmux_verbs_rdmacm_listen(struct rdmux_fabric *fabric,
         rdmux_provider_error("rdma_cm: out of memory");
         return RDMUX_NO_MEMORY;
     }
-    listener->base.ops = &rdmux_roce_rdmacm; /* any of them: all have the same listener operations */
+    listener->ops_of = ops_of;
     listener->base.fabric = fabric;
     listener->cm.heard = listener_heard;
     enum rdmux_status status = open_channel(&listener->channel);
