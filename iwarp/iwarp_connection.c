@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "iwarp/iwarp_connection.h"
 
+#include "verbs/verbs_bytes.h"
+
 #include <string.h>
 
 enum {
@@ -29,8 +31,7 @@ size_t rdmux_iwarp_connection_encode(const struct iwarp_connection *connection, 
     out[AT_VERSION] = VERSION;
     out[AT_SHARES] = connection->shares_receives ? 1 : 0;
     for (size_t i = 0; i < VERBS_ADDRESSES_MAX; i++) {
-        out[AT_PORTS + i * PORT_SIZE] = (uint8_t)(connection->ports[i] >> 8);
-        out[AT_PORTS + i * PORT_SIZE + 1] = (uint8_t)connection->ports[i];
+        verbs_store(out + AT_PORTS + i * PORT_SIZE, connection->ports[i], PORT_SIZE);
     }
     return IWARP_CONNECTION_FIXED +
            rdmux_verbs_connection_encode(&connection->verbs, out + IWARP_CONNECTION_FIXED);
@@ -46,8 +47,7 @@ enum rdmux_status rdmux_iwarp_connection_decode(const uint8_t *in, size_t size,
     }
     struct iwarp_connection connection = { .shares_receives = in[AT_SHARES] != 0 };
     for (size_t i = 0; i < VERBS_ADDRESSES_MAX; i++) {
-        const uint8_t *port = in + AT_PORTS + i * PORT_SIZE;
-        connection.ports[i] = (uint16_t)(port[0] << 8 | port[1]);
+        connection.ports[i] = (uint16_t)verbs_load(in + AT_PORTS + i * PORT_SIZE, PORT_SIZE);
     }
     enum rdmux_status status = rdmux_verbs_connection_decode(in + IWARP_CONNECTION_FIXED,
                                                              size - IWARP_CONNECTION_FIXED,

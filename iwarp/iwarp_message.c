@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "iwarp/iwarp_message.h"
 
-#include <arpa/inet.h>
+#include "verbs/verbs_bytes.h"
+
 #include <string.h>
 
 enum {
@@ -25,27 +26,14 @@ enum {
 _Static_assert(HEADER_AT_GRANTED + 4 == IWARP_HEADER_SIZE, "the credits end it");
 _Static_assert(SIDE_AT_KNOWN + 4 <= IWARP_SIDE_SIZE, "it fits");
 
-static void store(uint8_t *out, uint32_t value)
-{
-    uint32_t big = htonl(value);
-    memcpy(out, &big, sizeof(big));
-}
-
-static uint32_t load(const uint8_t *in)
-{
-    uint32_t big;
-    memcpy(&big, in, sizeof(big));
-    return ntohl(big);
-}
-
 void rdmux_iwarp_header_encode(const struct iwarp_header *header, uint8_t out[IWARP_HEADER_SIZE])
 {
     memset(out, 0, HEADER_AT_IMM);
     out[HEADER_AT_KIND] = header->kind;
     out[HEADER_AT_FLAGS] = header->has_imm ? IWARP_HAS_IMM : 0;
-    store(out + HEADER_AT_IMM, header->imm);
-    store(out + HEADER_AT_LENGTH, header->length);
-    store(out + HEADER_AT_GRANTED, header->granted);
+    verbs_store_be32(out + HEADER_AT_IMM, header->imm);
+    verbs_store_be32(out + HEADER_AT_LENGTH, header->length);
+    verbs_store_be32(out + HEADER_AT_GRANTED, header->granted);
 }
 
 static bool header_is_sensible(const struct iwarp_header *header, uint64_t size, uint64_t longest)
@@ -66,9 +54,9 @@ enum rdmux_status rdmux_iwarp_header_decode(const uint8_t *in, uint64_t size, ui
     const struct iwarp_header header = {
         .kind = in[HEADER_AT_KIND],
         .has_imm = (in[HEADER_AT_FLAGS] & IWARP_HAS_IMM) != 0,
-        .imm = load(in + HEADER_AT_IMM),
-        .length = load(in + HEADER_AT_LENGTH),
-        .granted = load(in + HEADER_AT_GRANTED),
+        .imm = verbs_load_be32(in + HEADER_AT_IMM),
+        .length = verbs_load_be32(in + HEADER_AT_LENGTH),
+        .granted = verbs_load_be32(in + HEADER_AT_GRANTED),
     };
     if (!header_is_sensible(&header, size, longest)) {
         return RDMUX_PROTOCOL;
@@ -83,13 +71,13 @@ void rdmux_iwarp_side_encode(const struct iwarp_side *message, uint8_t out[IWARP
     out[SIDE_AT_KIND] = message->kind;
     out[SIDE_AT_STATUS] = message->status;
     out[SIDE_AT_REVOKED] = message->is_key_revoked ? 1 : 0;
-    store(out + SIDE_AT_SEEN, message->seen);
-    store(out + SIDE_AT_GRANTED, message->granted);
-    store(out + SIDE_AT_RETURNED, message->returned);
-    store(out + SIDE_AT_ASKED, message->asked);
-    store(out + SIDE_AT_RECALLED, message->recalled);
-    store(out + SIDE_AT_ANSWERED, message->answered);
-    store(out + SIDE_AT_KNOWN, message->known);
+    verbs_store_be32(out + SIDE_AT_SEEN, message->seen);
+    verbs_store_be32(out + SIDE_AT_GRANTED, message->granted);
+    verbs_store_be32(out + SIDE_AT_RETURNED, message->returned);
+    verbs_store_be32(out + SIDE_AT_ASKED, message->asked);
+    verbs_store_be32(out + SIDE_AT_RECALLED, message->recalled);
+    verbs_store_be32(out + SIDE_AT_ANSWERED, message->answered);
+    verbs_store_be32(out + SIDE_AT_KNOWN, message->known);
 }
 
 enum rdmux_status rdmux_iwarp_side_decode(const uint8_t *in, size_t size, struct iwarp_side *out)
@@ -103,13 +91,13 @@ enum rdmux_status rdmux_iwarp_side_decode(const uint8_t *in, size_t size, struct
         .kind = in[SIDE_AT_KIND],
         .status = in[SIDE_AT_STATUS],
         .is_key_revoked = in[SIDE_AT_REVOKED] == 1,
-        .seen = load(in + SIDE_AT_SEEN),
-        .granted = load(in + SIDE_AT_GRANTED),
-        .returned = load(in + SIDE_AT_RETURNED),
-        .asked = load(in + SIDE_AT_ASKED),
-        .recalled = load(in + SIDE_AT_RECALLED),
-        .answered = load(in + SIDE_AT_ANSWERED),
-        .known = load(in + SIDE_AT_KNOWN),
+        .seen = verbs_load_be32(in + SIDE_AT_SEEN),
+        .granted = verbs_load_be32(in + SIDE_AT_GRANTED),
+        .returned = verbs_load_be32(in + SIDE_AT_RETURNED),
+        .asked = verbs_load_be32(in + SIDE_AT_ASKED),
+        .recalled = verbs_load_be32(in + SIDE_AT_RECALLED),
+        .answered = verbs_load_be32(in + SIDE_AT_ANSWERED),
+        .known = verbs_load_be32(in + SIDE_AT_KNOWN),
     };
     return RDMUX_OK;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "verbs/verbs_connection.h"
 
+#include "verbs/verbs_bytes.h"
+
 #include <arpa/inet.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -48,22 +50,6 @@ _Static_assert(VERBS_CONNECTION_MAX <= 512, "it is a provider's connection data"
 
 static const uint8_t magic[4] = { 'R', 'D', 'X', 'V' };
 
-static void store(uint8_t *out, uint64_t value, size_t size)
-{
-    for (size_t i = 0; i < size; i++) {
-        out[i] = (uint8_t)(value >> (8 * (size - 1 - i)));
-    }
-}
-
-static uint64_t load(const uint8_t *in, size_t size)
-{
-    uint64_t value = 0;
-    for (size_t i = 0; i < size; i++) {
-        value = value << 8 | in[i];
-    }
-    return value;
-}
-
 /* ---------------------------------------------------------------------------------- whereabouts */
 
 size_t rdmux_verbs_whereabouts_encode(const struct verbs_whereabouts *where, uint8_t *out)
@@ -74,7 +60,7 @@ size_t rdmux_verbs_whereabouts_encode(const struct verbs_whereabouts *where, uin
     out[WHERE_AT_PREFERS] = where->prefers;
     out[WHERE_AT_ADDRESSES] = where->address_count;
     out[WHERE_AT_PKEYS] = where->pkey_count;
-    store(out + WHERE_AT_LID, where->lid, 2);
+    verbs_store(out + WHERE_AT_LID, where->lid, 2);
     uint8_t *at = out + WHERE_FIXED;
     for (size_t i = 0; i < where->address_count; i++) {
         at[0] = where->addresses[i].kind;
@@ -82,7 +68,7 @@ size_t rdmux_verbs_whereabouts_encode(const struct verbs_whereabouts *where, uin
         at += ADDRESS_SIZE;
     }
     for (size_t i = 0; i < where->pkey_count; i++) {
-        store(at, where->pkeys[i], PKEY_SIZE);
+        verbs_store(at, where->pkeys[i], PKEY_SIZE);
         at += PKEY_SIZE;
     }
     return (size_t)(at - out);
@@ -116,7 +102,7 @@ enum rdmux_status rdmux_verbs_whereabouts_decode(const uint8_t *in, size_t size,
         .prefers = in[WHERE_AT_PREFERS],
         .address_count = in[WHERE_AT_ADDRESSES],
         .pkey_count = in[WHERE_AT_PKEYS],
-        .lid = (uint16_t)load(in + WHERE_AT_LID, 2),
+        .lid = (uint16_t)verbs_load(in + WHERE_AT_LID, 2),
     };
     if (where.address_count > VERBS_ADDRESSES_MAX || where.pkey_count > VERBS_PKEYS_MAX ||
         size - WHERE_FIXED <
@@ -130,7 +116,7 @@ enum rdmux_status rdmux_verbs_whereabouts_decode(const uint8_t *in, size_t size,
         at += ADDRESS_SIZE;
     }
     for (size_t i = 0; i < where.pkey_count; i++) {
-        where.pkeys[i] = (uint16_t)load(at, PKEY_SIZE);
+        where.pkeys[i] = (uint16_t)verbs_load(at, PKEY_SIZE);
         at += PKEY_SIZE;
     }
     if (!is_sensible(&where)) {
@@ -212,13 +198,13 @@ size_t rdmux_verbs_connection_encode(const struct verbs_connection *connection, 
     out[CONNECTION_AT_ANSWERS] = connection->answers;
     out[CONNECTION_AT_ASKS] = connection->asks;
     out[CONNECTION_AT_SIDE_DEPTH] = connection->side_depth;
-    store(out + CONNECTION_AT_QPN, connection->qpn, 4);
-    store(out + CONNECTION_AT_PSN, connection->psn, 4);
-    store(out + CONNECTION_AT_SIDE_QPN, connection->side_qpn, 4);
-    store(out + CONNECTION_AT_SIDE_PSN, connection->side_psn, 4);
-    store(out + CONNECTION_AT_MAX_MESSAGE, connection->max_message, 4);
-    store(out + CONNECTION_AT_FLUSH_RKEY, connection->flush_rkey, 4);
-    store(out + CONNECTION_AT_FLUSH_ADDR, connection->flush_addr, 8);
+    verbs_store(out + CONNECTION_AT_QPN, connection->qpn, 4);
+    verbs_store(out + CONNECTION_AT_PSN, connection->psn, 4);
+    verbs_store(out + CONNECTION_AT_SIDE_QPN, connection->side_qpn, 4);
+    verbs_store(out + CONNECTION_AT_SIDE_PSN, connection->side_psn, 4);
+    verbs_store(out + CONNECTION_AT_MAX_MESSAGE, connection->max_message, 4);
+    verbs_store(out + CONNECTION_AT_FLUSH_RKEY, connection->flush_rkey, 4);
+    verbs_store(out + CONNECTION_AT_FLUSH_ADDR, connection->flush_addr, 8);
     return VERBS_CONNECTION_FIXED +
            rdmux_verbs_whereabouts_encode(&connection->where, out + VERBS_CONNECTION_FIXED);
 }
@@ -247,13 +233,13 @@ enum rdmux_status rdmux_verbs_connection_decode(const uint8_t *in, size_t size, 
         .asks = in[CONNECTION_AT_ASKS],
         .side_depth = in[CONNECTION_AT_SIDE_DEPTH] != 0 ? in[CONNECTION_AT_SIDE_DEPTH]
                                                         : (uint8_t)VERBS_SIDE_DEPTH,
-        .qpn = (uint32_t)load(in + CONNECTION_AT_QPN, 4),
-        .psn = (uint32_t)load(in + CONNECTION_AT_PSN, 4),
-        .side_qpn = (uint32_t)load(in + CONNECTION_AT_SIDE_QPN, 4),
-        .side_psn = (uint32_t)load(in + CONNECTION_AT_SIDE_PSN, 4),
-        .max_message = (uint32_t)load(in + CONNECTION_AT_MAX_MESSAGE, 4),
-        .flush_rkey = (uint32_t)load(in + CONNECTION_AT_FLUSH_RKEY, 4),
-        .flush_addr = load(in + CONNECTION_AT_FLUSH_ADDR, 8),
+        .qpn = (uint32_t)verbs_load(in + CONNECTION_AT_QPN, 4),
+        .psn = (uint32_t)verbs_load(in + CONNECTION_AT_PSN, 4),
+        .side_qpn = (uint32_t)verbs_load(in + CONNECTION_AT_SIDE_QPN, 4),
+        .side_psn = (uint32_t)verbs_load(in + CONNECTION_AT_SIDE_PSN, 4),
+        .max_message = (uint32_t)verbs_load(in + CONNECTION_AT_MAX_MESSAGE, 4),
+        .flush_rkey = (uint32_t)verbs_load(in + CONNECTION_AT_FLUSH_RKEY, 4),
+        .flush_addr = verbs_load(in + CONNECTION_AT_FLUSH_ADDR, 8),
     };
     enum rdmux_status status = rdmux_verbs_whereabouts_decode(
         in + VERBS_CONNECTION_FIXED, size - VERBS_CONNECTION_FIXED, &connection.where);

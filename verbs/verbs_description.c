@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "verbs/verbs_description.h"
 
+#include "verbs/verbs_bytes.h"
+
 #include <stdbool.h>
 #include <string.h>
 
@@ -25,29 +27,13 @@ enum {
 _Static_assert(REGION_AT_KEY + RDMUX_TARGET_KEY_SIZE == VERBS_REGION_SIZE, "the key ends it");
 _Static_assert(SIDE_AT_KEY + RDMUX_TARGET_KEY_SIZE == VERBS_SIDE_SIZE, "the key ends it");
 
-static void store(uint8_t *out, uint64_t value, size_t size)
-{
-    for (size_t i = 0; i < size; i++) {
-        out[i] = (uint8_t)(value >> (8 * (size - 1 - i)));
-    }
-}
-
-static uint64_t load(const uint8_t *in, size_t size)
-{
-    uint64_t value = 0;
-    for (size_t i = 0; i < size; i++) {
-        value = value << 8 | in[i];
-    }
-    return value;
-}
-
 void rdmux_verbs_region_encode(const struct verbs_region *region, uint8_t out[VERBS_REGION_SIZE])
 {
     memset(out, 0, VERBS_REGION_SIZE);
     out[REGION_AT_VERSION] = REGION_VERSION;
     out[REGION_AT_FLAGS] = (uint8_t)region->flags;
-    store(out + REGION_AT_RKEY, region->rkey, 4);
-    store(out + REGION_AT_ADDR, region->addr, 8);
+    verbs_store(out + REGION_AT_RKEY, region->rkey, 4);
+    verbs_store(out + REGION_AT_ADDR, region->addr, 8);
     memcpy(out + REGION_AT_KEY, region->key, RDMUX_TARGET_KEY_SIZE);
 }
 
@@ -59,8 +45,8 @@ enum rdmux_status rdmux_verbs_region_decode(const uint8_t *in, size_t size, uint
     }
     struct verbs_region region = {
         .flags = in[REGION_AT_FLAGS] & REGION_FLAGS_KNOWN,
-        .rkey = (uint32_t)load(in + REGION_AT_RKEY, 4),
-        .addr = load(in + REGION_AT_ADDR, 8),
+        .rkey = (uint32_t)verbs_load(in + REGION_AT_RKEY, 4),
+        .addr = verbs_load(in + REGION_AT_ADDR, 8),
     };
     memcpy(region.key, in + REGION_AT_KEY, RDMUX_TARGET_KEY_SIZE);
     bool wraps = length > UINT64_MAX - region.addr;
@@ -78,10 +64,10 @@ void rdmux_verbs_side_encode(const struct verbs_side_message *message, uint8_t o
     memset(out, 0, VERBS_SIDE_SIZE);
     out[SIDE_AT_KIND] = message->kind;
     out[SIDE_AT_OP] = message->op;
-    store(out + SIDE_AT_NUMBER, message->number, 4);
-    store(out + SIDE_AT_OFFSET, message->offset, 8);
-    store(out + SIDE_AT_OPERAND, message->operand, 8);
-    store(out + SIDE_AT_EXPECTED, message->expected, 8);
+    verbs_store(out + SIDE_AT_NUMBER, message->number, 4);
+    verbs_store(out + SIDE_AT_OFFSET, message->offset, 8);
+    verbs_store(out + SIDE_AT_OPERAND, message->operand, 8);
+    verbs_store(out + SIDE_AT_EXPECTED, message->expected, 8);
     memcpy(out + SIDE_AT_KEY, message->key, RDMUX_TARGET_KEY_SIZE);
 }
 
@@ -94,10 +80,10 @@ enum rdmux_status rdmux_verbs_side_decode(const uint8_t *in, size_t size,
     struct verbs_side_message message = {
         .kind = in[SIDE_AT_KIND],
         .op = in[SIDE_AT_OP],
-        .number = (uint32_t)load(in + SIDE_AT_NUMBER, 4),
-        .offset = load(in + SIDE_AT_OFFSET, 8),
-        .operand = load(in + SIDE_AT_OPERAND, 8),
-        .expected = load(in + SIDE_AT_EXPECTED, 8),
+        .number = (uint32_t)verbs_load(in + SIDE_AT_NUMBER, 4),
+        .offset = verbs_load(in + SIDE_AT_OFFSET, 8),
+        .operand = verbs_load(in + SIDE_AT_OPERAND, 8),
+        .expected = verbs_load(in + SIDE_AT_EXPECTED, 8),
     };
     memcpy(message.key, in + SIDE_AT_KEY, RDMUX_TARGET_KEY_SIZE);
     bool is_request = message.kind == VERBS_SIDE_REQUEST &&
