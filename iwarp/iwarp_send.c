@@ -50,7 +50,7 @@ static void add_header(struct iwarp_ep *ep, struct ibv_send_wr *work,
         .granted = iwarp_credit_grant(&ep->credit),
     };
     rdmux_iwarp_header_encode(&header, place);
-    verbs_chain_piece(queue, work, place, IWARP_HEADER_SIZE, ep->send_headers.mr->lkey);
+    work->num_sge = verbs_chain_piece(queue, place, IWARP_HEADER_SIZE, ep->send_headers.mr->lkey);
 }
 
 /* Adds a message, or the notice of a write. */

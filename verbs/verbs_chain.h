@@ -40,14 +40,15 @@ bool rdmux_verbs_chain_nothing(struct verbs_ep *ep);
 /* Chains a read of the peer's flush word over the side channel. The caller has checked for room. */
 void rdmux_verbs_chain_side_flush(struct verbs_ep *ep);
 
-/* Adds a piece to the list of the newest work request on the chain. [data path] */
-static inline void verbs_chain_piece(struct verbs_queue *queue, struct ibv_send_wr *work,
-                                     const void *at, uint32_t length, uint32_t key)
+/* Adds a piece to the list of the newest work request on the chain. Returns the number of pieces, 1,
+ * for the work request's num_sge. [data path] */
+static inline int verbs_chain_piece(struct verbs_queue *queue, const void *at, uint32_t length,
+                                    uint32_t key)
 {
     queue->pieces[queue->piece_count++] = (struct ibv_sge){ .addr = (uintptr_t)at,
                                                             .length = length,
                                                             .lkey = key };
-    work->num_sge++;
+    return 1;
 }
 
 #endif

@@ -40,8 +40,8 @@ static inline bool reads_under_way(uint32_t op)
 
 /* ------------------------------------------------------------------------------------ send side */
 
-static void add_pieces(struct verbs_queue *queue, struct ibv_send_wr *work,
-                       const struct rdmux_provider_sge *sges, uint32_t count)
+static inline void add_pieces(struct verbs_queue *queue, struct ibv_send_wr *work,
+                              const struct rdmux_provider_sge *sges, uint32_t count)
 {
     work->num_sge += (int)verbs_pieces(sges, count, &queue->pieces[queue->piece_count]);
     queue->piece_count += count;
@@ -121,7 +121,7 @@ static void add_copy(struct verbs_ep *ep, struct ibv_send_wr *work,
         memcpy(copy + used, request->sges[i].addr, request->sges[i].length);
         used += (uint32_t)request->sges[i].length;
     }
-    verbs_chain_piece(queue, work, copy, used, ep->copies_mr->lkey);
+    work->num_sge += verbs_chain_piece(queue, copy, used, ep->copies_mr->lkey);
 }
 
 void rdmux_verbs_add_bytes(struct verbs_ep *ep, struct ibv_send_wr *work,

@@ -168,7 +168,7 @@ static void send_bytes(struct verbs_ep *ep, const uint8_t message[VERBS_SIDE_SIZ
     struct ibv_send_wr *work = rdmux_verbs_chain_add(queue, NULL, VERBS_WISH_DONE);
     uint8_t *place = send_place(ep, verbs_wr_id_slot(work->wr_id));
     memcpy(place, message, VERBS_SIDE_SIZE);
-    verbs_chain_piece(queue, work, place, VERBS_SIDE_SIZE, ep->side.mr->lkey);
+    work->num_sge = verbs_chain_piece(queue, place, VERBS_SIDE_SIZE, ep->side.mr->lkey);
     work->opcode = IBV_WR_SEND;
     work->send_flags |= queue->max_inline >= VERBS_SIDE_SIZE ? (uint32_t)IBV_SEND_INLINE : 0;
     (void)rdmux_verbs_chain_ring(queue);
