@@ -11,6 +11,7 @@
 #include "verbs/verbs_queue.h"
 #include "verbs/verbs_side.h"
 
+#include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -177,7 +178,7 @@ static void fail_connect(struct iwarp_channel *channel, enum iwarp_stage at, enu
 
 /* Reaps completions first: received messages belong to the program, and a completion may tell why
  * the connection ended. */
-static void reap_call(struct iwarp_cq *cq)
+static void reap_completions(struct iwarp_cq *cq)
 {
     enum { ROUNDS = 256, BUDGET = 64 };
     for (int i = 0; i < ROUNDS && rdmux_verbs_reap(&cq->base, BUDGET) != 0; i++) {
@@ -225,7 +226,7 @@ static void step_connect(struct iwarp_channel *channel, enum iwarp_event event, 
         rdmux_iwarp_channel_up(channel->cm.ep);
         break;
     case IWARP_ACTION_TELL_END:
-        reap_call(iwarp_cq_of_ep(channel->cm.ep));
+        reap_completions(iwarp_cq_of_ep(channel->cm.ep));
         rdmux_iwarp_channel_ended(channel->cm.ep, channel->index);
         break;
     case IWARP_ACTION_FAIL:

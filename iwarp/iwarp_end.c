@@ -20,7 +20,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 static bool has_revoked(const struct iwarp_ep *ep)
 {

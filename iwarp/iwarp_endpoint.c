@@ -15,7 +15,6 @@
 #include "verbs/verbs_transport.h"
 
 #include <assert.h>
-#include <string.h>
 
 static_assert(offsetof(struct iwarp_ep, base) == 0, "iwarp_ep_of() relies on it");
 

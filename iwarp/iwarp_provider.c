@@ -16,7 +16,6 @@
 #include "verbs/verbs_table.h"
 #include "verbs/verbs_transport.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

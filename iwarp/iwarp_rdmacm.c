@@ -34,7 +34,7 @@ static struct rdmacm_ep *rdmacm_of(struct verbs_ep *ep)
     return (struct rdmacm_ep *)ep;
 }
 
-static enum rdmux_status start_endpoint(struct verbs_ep *ep, struct rdmux_request *request)
+static enum rdmux_status start_request(struct verbs_ep *ep, struct rdmux_request *request)
 {
     if (request->op != RDMUX_OP_READ) {
         return rdmux_verbs_rdmacm_start(ep, request);
@@ -113,7 +113,7 @@ static const struct verbs_transport transport = {
     .flush_size = 1,
     .lacks_word = true,
     .holds = rdmux_verbs_rdmacm_holds,
-    .start = start_endpoint,
+    .start = start_request,
     .sent = request_sent,
     .received = rdmux_verbs_received,
     .receive_failed = rdmux_verbs_rdmacm_receive_failed,

@@ -18,7 +18,6 @@
 #include "verbs/verbs_state.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* ------------------------------------------------------------------------------------ send side */
 

@@ -22,12 +22,9 @@
 #include "verbs/verbs_transport.h"
 #include "verbs/verbs_unit.h"
 
-#include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -175,7 +172,7 @@ static void look_at_address(struct verbs_queue *queue)
 
 /* Handles the events that the reader of asynchronous events left. Returns whether there were
  * any. */
-static size_t attend_queue(struct verbs_cq *cq)
+static size_t attend_events(struct verbs_cq *cq)
 {
     uint64_t count = 0;
     ssize_t taken = read(cq->event, &count, sizeof(count));
@@ -358,7 +355,7 @@ size_t rdmux_verbs_poll(struct rdmux_provider_cq *base, size_t budget)
     struct verbs_cq *cq = verbs_cq_of(base);
     size_t done = 0;
     if (VERBS_UNLIKELY(atomic_load_explicit(&cq->attention, memory_order_relaxed) != 0)) {
-        done += attend_queue(cq);
+        done += attend_events(cq);
     }
     done += rdmux_verbs_reap(cq, budget);
     if (done != 0) {

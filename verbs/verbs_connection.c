@@ -5,7 +5,6 @@
 
 #include <arpa/inet.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 

@@ -22,9 +22,6 @@
 #include "verbs/verbs_timing.h"
 #include "verbs/verbs_transport.h"
 
-#include <assert.h>
-#include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -379,14 +376,14 @@ static uint32_t outstanding_requests(const struct verbs_ep *ep)
 }
 
 /* Takes completions until the device has given everything back, for a bounded number of rounds. */
-static void drain_queue(struct verbs_ep *ep)
+static void drain_queues(struct verbs_ep *ep)
 {
     for (int i = 0; i < DRAIN_ROUNDS && outstanding_requests(ep) != 0; i++) {
         (void)rdmux_verbs_reap(verbs_cq_of(ep->base.cq), DRAIN_BUDGET);
     }
 }
 
-static void kill_queue(struct verbs_ep *ep)
+static void kill_queues(struct verbs_ep *ep)
 {
     /* Messages that have arrived belong to the program. */
     (void)rdmux_verbs_reap(verbs_cq_of(ep->base.cq), DRAIN_BUDGET);
@@ -399,7 +396,7 @@ static void kill_queue(struct verbs_ep *ep)
 
 /* Destroys the queue pairs: the device holds nothing of the endpoint any more. Receives of an SRQ
  * that it gave back are there by then. */
-static void destroy_endpoint(struct verbs_ep *ep)
+static void destroy_queues(struct verbs_ep *ep)
 {
     (void)rdmux_verbs_reap(verbs_cq_of(ep->base.cq), DRAIN_BUDGET);
     rdmux_verbs_queue_destroy(&ep->data);
@@ -430,7 +427,7 @@ static bool is_in_grace(struct verbs_ep *ep)
 static bool is_drained(struct verbs_ep *ep)
 {
     uint64_t now_ns = rdmux_provider_now_ns(verbs_fabric_of_ep(ep));
-    drain_queue(ep);
+    drain_queues(ep);
     uint32_t left = outstanding_requests(ep);
     if (left != ep->drain.outstanding) {
         ep->drain.outstanding = left;
@@ -447,13 +444,13 @@ enum rdmux_status rdmux_verbs_ep_quiesce(struct rdmux_provider_ep *base,
         return RDMUX_IN_PROGRESS;
     }
     if (ep->state < VERBS_EP_DRAINING) {
-        kill_queue(ep);
+        kill_queues(ep);
     }
     if (ep->state == VERBS_EP_DRAINING) {
         if (!is_drained(ep)) {
             return RDMUX_IN_PROGRESS;
         }
-        destroy_endpoint(ep);
+        destroy_queues(ep);
     }
     *counts = ep->counts;
     return RDMUX_OK;
@@ -467,11 +464,11 @@ void rdmux_verbs_ep_close(struct rdmux_provider_ep *base)
         rdmux_verbs_ep_enter(ep, VERBS_EP_FAILED);
     }
     if (ep->state == VERBS_EP_FAILED) {
-        kill_queue(ep);
+        kill_queues(ep);
     }
     if (ep->state == VERBS_EP_DRAINING) {
-        drain_queue(ep);
-        destroy_endpoint(ep);
+        drain_queues(ep);
+        destroy_queues(ep);
     }
     rdmux_verbs_silent_leave(ep);
     rdmux_verbs_side_close(ep);

@@ -16,7 +16,6 @@
 #include "verbs/verbs_transport.h"
 #include "verbs/verbs_unit.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 

@@ -65,8 +65,8 @@ static uint8_t smaller(uint8_t a, uint8_t b)
 /* ----------------------------------------------------------------------------------- queue pair */
 
 /* Gets the connection manager's attributes for a state of the queue pair. Returns an errno. */
-static int ask_device(struct verbs_rdmacm_ep *ep, enum ibv_qp_state state, struct ibv_qp_attr *attr,
-                      int *mask)
+static int ask_manager(struct verbs_rdmacm_ep *ep, enum ibv_qp_state state,
+                       struct ibv_qp_attr *attr, int *mask)
 {
     *attr = (struct ibv_qp_attr){ .qp_state = state };
     *mask = 0;
@@ -74,11 +74,11 @@ static int ask_device(struct verbs_rdmacm_ep *ep, enum ibv_qp_state state, struc
 }
 
 /* Moves the queue pair to INIT, where it takes receives. Returns an errno. */
-static int prepare_queue(struct verbs_rdmacm_ep *ep)
+static int enter_init(struct verbs_rdmacm_ep *ep)
 {
     struct ibv_qp_attr attr;
     int mask;
-    int error = ask_device(ep, IBV_QPS_INIT, &attr, &mask);
+    int error = ask_manager(ep, IBV_QPS_INIT, &attr, &mask);
     if (error != 0) {
         return error;
     }
@@ -90,12 +90,12 @@ static int prepare_queue(struct verbs_rdmacm_ep *ep)
     return verbs_error_of(ibv_modify_qp(ep->base.data.qp, &attr, mask | IBV_QP_ACCESS_FLAGS));
 }
 
-static int ready_to_receive(struct verbs_rdmacm_ep *ep, const struct rdma_conn_param *granted)
+static int enter_rtr(struct verbs_rdmacm_ep *ep, const struct rdma_conn_param *granted)
 {
     const struct rdmux_provider_ep_attr *wish = ep->base.attr;
     struct ibv_qp_attr attr;
     int mask;
-    int error = ask_device(ep, IBV_QPS_RTR, &attr, &mask);
+    int error = ask_manager(ep, IBV_QPS_RTR, &attr, &mask);
     if (error != 0) {
         return error;
     }
@@ -118,11 +118,11 @@ static uint32_t ack_code(const struct verbs_rdmacm_ep *ep)
                                 device->local_ca_ack_delay & VERBS_DELAY_CODE_MAX);
 }
 
-static int ready_to_send(struct verbs_rdmacm_ep *ep, const struct rdma_conn_param *granted)
+static int enter_rts(struct verbs_rdmacm_ep *ep, const struct rdma_conn_param *granted)
 {
     struct ibv_qp_attr attr;
     int mask;
-    int error = ask_device(ep, IBV_QPS_RTS, &attr, &mask);
+    int error = ask_manager(ep, IBV_QPS_RTS, &attr, &mask);
     if (error != 0) {
         return error;
     }
@@ -146,8 +146,8 @@ static int ready_queue(struct verbs_rdmacm_ep *ep, const struct rdma_conn_param 
     if (is_iwarp(ep)) {
         return 0;
     }
-    int error = ready_to_receive(ep, granted);
-    return error != 0 ? error : ready_to_send(ep, granted);
+    int error = enter_rtr(ep, granted);
+    return error != 0 ? error : enter_rts(ep, granted);
 }
 
 /* ------------------------------------------------------------------------------------- outcomes */
@@ -318,7 +318,7 @@ static void call_answered(struct verbs_rdmacm_ep *ep, const struct verbs_cm_even
     connection_made(ep);
 }
 
-static void heard_event(struct verbs_cm_id *cm, const struct verbs_cm_event *event)
+static void event_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *event)
 {
     struct verbs_rdmacm_ep *ep = rdmacm_of_cm(cm);
     if (ep->stage == VERBS_RDMACM_OVER) {
@@ -460,7 +460,7 @@ static enum rdmux_status move_to_cq(struct verbs_rdmacm_ep *ep)
 {
     struct verbs_rdmacm_call *call = ep->call;
     struct verbs_cq *cq = verbs_cq_of(ep->base.base.cq);
-    call->cm.heard = heard_event;
+    call->cm.heard = event_heard;
     if (rdma_migrate_id(call->cm.id, cq->cm_channel) != 0) {
         rdmux_provider_error("rdma_cm: a connection cannot be moved: %s", strerror(errno));
         return RDMUX_IO;
@@ -484,7 +484,7 @@ static enum rdmux_status open_queue(struct verbs_rdmacm_ep *ep)
     if (status == RDMUX_OK) {
         status = move_to_cq(ep);
     }
-    int error = status == RDMUX_OK ? prepare_queue(ep) : 0;
+    int error = status == RDMUX_OK ? enter_init(ep) : 0;
     if (error != 0) {
         rdmux_provider_error("%s port %u: the queue pair does not become INIT: %s", domain->device,
                              ep->base.port, strerror(error));

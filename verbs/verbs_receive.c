@@ -50,7 +50,7 @@ static enum rdmux_status post_receives(struct verbs_queue *queue, struct rdmux_r
 }
 
 /* Holds receives back, as the device's queue is shorter than the endpoint's. */
-static void hold_work(struct verbs_ep *ep, struct rdmux_request *requests, size_t count)
+static void hold_receives(struct verbs_ep *ep, struct rdmux_request *requests, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         requests[i].provider[2] = 0;
@@ -75,7 +75,7 @@ enum rdmux_status rdmux_verbs_post_recv(struct rdmux_provider_ep *base,
     while (count > 0) {
         const size_t room = ep->held != NULL ? 0 : verbs_receive_ring_room(&queue->receives);
         if (VERBS_UNLIKELY(room == 0)) {
-            hold_work(ep, requests, count);
+            hold_receives(ep, requests, count);
             break;
         }
         size_t now = count < RECEIVE_CHAIN_MAX ? count : RECEIVE_CHAIN_MAX;

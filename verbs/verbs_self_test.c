@@ -306,8 +306,8 @@ static enum answer take_completions(struct bench *bench, uint64_t awaited, struc
     return RIGHT;
 }
 
-static enum answer ask_for_read(struct bench *bench, struct ibv_send_wr *work, uint64_t awaited,
-                                struct ibv_wc *notice)
+static enum answer ask_peer(struct bench *bench, struct ibv_send_wr *work, uint64_t awaited,
+                            struct ibv_wc *notice)
 {
     struct ibv_send_wr *bad = NULL;
     int error = ibv_post_send(bench->asks, work, &bad);
@@ -353,7 +353,7 @@ static enum answer try_send(struct bench *bench)
     write.wr_id = bench->round << ROUND_SHIFT;
     write.send_flags = 0;
     write.next = &send;
-    enum answer answer = ask_for_read(bench, &write, ASKED | NOTICED, &notice);
+    enum answer answer = ask_peer(bench, &write, ASKED | NOTICED, &notice);
     if (answer == RIGHT && !is_filled(memory->theirs, BYTES, 1)) {
         say_result(bench, "other bytes arrive than were sent");
         return WRONG;
@@ -371,7 +371,7 @@ static enum answer try_inline(struct bench *bench)
     struct ibv_sge piece = piece_of(bench, memory->ours, length);
     struct ibv_send_wr work = request_of(bench, IBV_WR_SEND, &piece);
     work.send_flags |= IBV_SEND_INLINE;
-    enum answer answer = ask_for_read(bench, &work, ASKED | NOTICED, &notice);
+    enum answer answer = ask_peer(bench, &work, ASKED | NOTICED, &notice);
     if (answer == RIGHT && (notice.byte_len != length || !is_filled(memory->theirs, length, 2))) {
         say_result(bench, "other bytes arrive than were sent");
         return WRONG;
@@ -390,7 +390,7 @@ static enum answer try_write_imm(struct bench *bench)
     struct ibv_send_wr work = request_of(bench, IBV_WR_RDMA_WRITE_WITH_IMM, &piece);
     name_target(bench, &work, memory->theirs);
     work.imm_data = htonl(NUMBER);
-    enum answer answer = ask_for_read(bench, &work, ASKED | NOTICED, &notice);
+    enum answer answer = ask_peer(bench, &work, ASKED | NOTICED, &notice);
     if (answer != RIGHT) {
         return answer;
     }
@@ -412,7 +412,7 @@ static enum answer read_into(struct bench *bench, void *to, const void *from, ui
     struct ibv_sge piece = piece_of(bench, to, length);
     struct ibv_send_wr work = request_of(bench, IBV_WR_RDMA_READ, &piece);
     name_target(bench, &work, from);
-    return ask_for_read(bench, &work, ASKED, &notice);
+    return ask_peer(bench, &work, ASKED, &notice);
 }
 
 /* Tests a read behind a write: the bytes of the write are in place, and a read of all of them
@@ -433,7 +433,7 @@ static enum answer try_read(struct bench *bench)
     write.next = &read;
     memory->before = OLD;
     memory->seen = 0;
-    enum answer answer = ask_for_read(bench, &write, ASKED, &notice);
+    enum answer answer = ask_peer(bench, &write, ASKED, &notice);
     if (answer == RIGHT && (memory->seen != OLD || !is_filled(memory->theirs, BYTES, 4))) {
         say_result(bench, "what was written before a read is not in place behind it");
         return WRONG;
@@ -464,7 +464,7 @@ static enum answer try_atomic(struct bench *bench, enum ibv_wr_opcode opcode, ui
     work.wr.atomic.rkey = bench->mr->rkey;
     work.wr.atomic.compare_add = compare_add;
     work.wr.atomic.swap = OTHER;
-    enum answer answer = ask_for_read(bench, &work, ASKED, &notice);
+    enum answer answer = ask_peer(bench, &work, ASKED, &notice);
     if (answer == RIGHT && memory->result != OLD) {
         say_result(bench, memory->result == __builtin_bswap64(OLD)
                               ? "their results come in the other byte order"
@@ -496,12 +496,12 @@ static enum answer try_nothing(struct bench *bench)
     struct ibv_send_wr read = request_of(bench, IBV_WR_RDMA_READ, NULL);
     struct ibv_send_wr write = request_of(bench, IBV_WR_RDMA_WRITE, NULL);
     if (!can_read(bench)) {
-        return ask_for_read(bench, &write, ASKED, &notice);
+        return ask_peer(bench, &write, ASKED, &notice);
     }
     write.wr_id = bench->round << ROUND_SHIFT;
     write.send_flags = 0;
     write.next = &read;
-    return ask_for_read(bench, &write, ASKED, &notice);
+    return ask_peer(bench, &write, ASKED, &notice);
 }
 
 static bool has_inline(const struct bench *bench)
@@ -543,7 +543,7 @@ static void start_clock(struct bench *bench)
 
 /* Runs the experiments. One that failed may have broken the connection, so a new connection is made
  * after it. */
-static void run_experiment(struct bench *bench)
+static void run_experiments(struct bench *bench)
 {
     bool is_silent = false;
     for (size_t i = 0; i < VERBS_COUNT_OF(experiments); i++) {
@@ -575,7 +575,7 @@ void rdmux_verbs_self_test_run(const struct verbs_self_test_way *way, struct ver
     out->is_connected = make_pair(&bench);
     out->is_complete = out->is_connected && try_send(&bench) == RIGHT;
     if (out->is_complete) {
-        run_experiment(&bench);
+        run_experiments(&bench);
     }
     if (out->skipped != 0) {
         say_result(&bench, "the device left a request unanswered");

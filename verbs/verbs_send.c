@@ -18,7 +18,6 @@
 
 #include <arpa/inet.h>
 #include <assert.h>
-#include <errno.h>
 #include <string.h>
 
 static_assert(offsetof(struct verbs_ep, base) == 0, "verbs_ep_of() relies on it");

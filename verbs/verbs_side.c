@@ -32,7 +32,6 @@
 #include "verbs/verbs_state.h"
 #include "verbs/verbs_transport.h"
 
-#include <errno.h>
 #include <string.h>
 
 enum {
