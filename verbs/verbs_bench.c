@@ -2,6 +2,7 @@
 #include "verbs/verbs_bench.h"
 
 #include "verbs/verbs_macros.h"
+#include "verbs/verbs_self_test.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -185,8 +185,7 @@ static size_t poll_one(struct rdmux_cq *cq, struct rdmux_wc *out, size_t max)
     return poll_other(fast, verbs->out, got);
 }
 
-/* ------------------------------------------------------------------------------ opening,
- * closing */
+/* ----------------------------------------------------------------------------- opening, closing */
 
 static bool is_idle(const struct verbs_ep *ep, const struct verbs_cq *cq)
 {

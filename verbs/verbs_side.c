@@ -290,8 +290,7 @@ static void take_answer(struct verbs_ep *ep, const struct verbs_side_message *me
     }
 }
 
-/* ---------------------------------------------------------------------------- the peer's
- * atomics */
+/* --------------------------------------------------------------------------- the peer's atomics */
 
 static void carry_out(struct verbs_ep *ep, const struct verbs_side_message *message)
 {
