@@ -176,15 +176,6 @@ static void fail_connect(struct iwarp_channel *channel, enum iwarp_stage at, enu
                                error != 0 ? ": " : "", error != 0 ? strerror(error) : "");
 }
 
-/* Reaps completions first: received messages belong to the program, and a completion may tell why
- * the connection ended. */
-static void reap_completions(struct iwarp_cq *cq)
-{
-    enum { ROUNDS = 256, BUDGET = 64 };
-    for (int i = 0; i < ROUNDS && rdmux_verbs_reap(&cq->base, BUDGET) != 0; i++) {
-    }
-}
-
 static void note_step(const struct iwarp_channel *channel, enum iwarp_stage from,
                       enum iwarp_event event, int error)
 {
@@ -226,7 +217,7 @@ static void step_connect(struct iwarp_channel *channel, enum iwarp_event event, 
         rdmux_iwarp_channel_up(channel->cm.ep);
         break;
     case IWARP_ACTION_TELL_END:
-        reap_completions(iwarp_cq_of_ep(channel->cm.ep));
+        rdmux_verbs_reap_all(&iwarp_cq_of_ep(channel->cm.ep)->base);
         rdmux_iwarp_channel_ended(channel->cm.ep, channel->index);
         break;
     case IWARP_ACTION_FAIL:

@@ -76,11 +76,6 @@ enum rdmux_status rdmux_iwarp_ep_open(struct rdmux_provider_ep *base,
 
 /* -------------------------------------------------------------------------------------- connect */
 
-static uint8_t depth_of(int depth)
-{
-    return (uint8_t)(depth < 0 ? 0 : depth > READS_MAX ? READS_MAX : depth);
-}
-
 static enum rdmux_status locate_device(struct iwarp_ep *ep)
 {
     const struct rdmux_provider_ep_attr *attr = ep->base.attr;
@@ -112,8 +107,8 @@ enum rdmux_status rdmux_iwarp_ep_describe(struct rdmux_provider_ep *base, uint8_
     if (status == RDMUX_OK) {
         status = locate_device(ep);
     }
-    ours->answers = depth_of(domain->attr.max_qp_rd_atom);
-    ours->asks = depth_of(domain->attr.max_qp_init_rd_atom);
+    ours->answers = verbs_read_depth(domain->attr.max_qp_rd_atom, READS_MAX);
+    ours->asks = verbs_read_depth(domain->attr.max_qp_init_rd_atom, READS_MAX);
     ours->side_depth = ep->base.ours.side_depth;
     ours->qpn = ep->base.data.qp->qp_num & VERBS_QPN_MASK;
     ours->side_qpn = ep->base.side.queue.qp->qp_num & VERBS_QPN_MASK;

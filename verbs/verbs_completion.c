@@ -309,6 +309,13 @@ size_t rdmux_verbs_reap(struct verbs_cq *cq, size_t budget)
     return done;
 }
 
+void rdmux_verbs_reap_all(struct verbs_cq *cq)
+{
+    enum { ROUNDS = 256, BUDGET = 64 };
+    for (int i = 0; i < ROUNDS && rdmux_verbs_reap(cq, BUDGET) != 0; i++) {
+    }
+}
+
 /* ----------------------------------------------------------------------------------------- poll */
 
 static struct verbs_unit *unit_of(struct verbs_cq *cq, const struct ibv_cq *queue)

@@ -89,6 +89,10 @@ int rdmux_verbs_fd(struct rdmux_provider_cq *base);
 /* Processes available completions of all queues: all stashed ones, then others up to budget.
  * Returns their number. */
 size_t rdmux_verbs_reap(struct verbs_cq *cq, size_t budget);
+/* Processes the available completions, up to a limit, before an endpoint takes note of the end of
+ * its connection: messages that have arrived belong to the program, and a completion may have the
+ * cause. */
+void rdmux_verbs_reap_all(struct verbs_cq *cq);
 /* verbs_transport.broke for fabrics whose devices finish work in order. */
 void rdmux_verbs_broke(struct verbs_queue *queue);
 

@@ -136,4 +136,10 @@ enum rdmux_status rdmux_verbs_common_pkey(const struct verbs_whereabouts *a,
 /* Prints a GID as an IPv4 or IPv6 address, or in the GID's own form. */
 void rdmux_verbs_gid_print(uint8_t kind, const uint8_t gid[VERBS_GID_SIZE], char *out, size_t size);
 
+/* Returns a device's number of reads in flight, at most `most`, for verbs_connection. */
+static inline uint8_t verbs_read_depth(int depth, int most)
+{
+    return (uint8_t)(depth < 0 ? 0 : depth > most ? most : depth);
+}
+
 #endif

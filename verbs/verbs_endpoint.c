@@ -177,11 +177,6 @@ close_data:
 
 /* -------------------------------------------------------------------------------------- connect */
 
-static uint8_t depth_of(int depth)
-{
-    return (uint8_t)(depth < 0 ? 0 : depth > READS_MAX ? READS_MAX : depth);
-}
-
 enum rdmux_status rdmux_verbs_describe_port(struct verbs_ep *ep)
 {
     const struct verbs_domain *domain = verbs_domain_of_ep(ep);
@@ -218,8 +213,8 @@ enum rdmux_status rdmux_verbs_ep_describe(struct rdmux_provider_ep *base, uint8_
     }
     ep->ours.ack_delay = domain->attr.local_ca_ack_delay & VERBS_DELAY_CODE_MAX;
     ep->ours.service_level = (uint8_t)ep->attr->service_level;
-    ep->ours.answers = depth_of(domain->attr.max_qp_rd_atom);
-    ep->ours.asks = depth_of(domain->attr.max_qp_init_rd_atom);
+    ep->ours.answers = verbs_read_depth(domain->attr.max_qp_rd_atom, READS_MAX);
+    ep->ours.asks = verbs_read_depth(domain->attr.max_qp_init_rd_atom, READS_MAX);
     ep->ours.qpn = ep->data.qp->qp_num;
     ep->ours.psn = psns[0] & VERBS_PSN_MASK;
     ep->ours.side_qpn = ep->side.queue.qp->qp_num;

@@ -29,8 +29,6 @@ static_assert(offsetof(struct verbs_rdmacm_ep, base) == 0,
 enum {
     READS_MAX = 128, /* in either direction; the field has eight bits, and 255 is special */
     CONNECT_TRIES = 10,
-    REAP_ROUNDS = 256,
-    REAP_BUDGET = 64,
     REJECTED_NO_SERVICE = 8, /* IBTA specification volume 1, 12.6.7.2: reasons to reject */
     REJECTED_BY_CONSUMER = 28,
 };
@@ -284,10 +282,7 @@ static void fail_rejected(struct verbs_rdmacm_ep *ep, const struct verbs_cm_even
 
 static void connection_ended(struct verbs_rdmacm_ep *ep, const char *why)
 {
-    /* Messages that have arrived belong to the program, and a completion may have the cause. */
-    struct verbs_cq *cq = verbs_cq_of(ep->base.base.cq);
-    for (int i = 0; i < REAP_ROUNDS && rdmux_verbs_reap(cq, REAP_BUDGET) != 0; i++) {
-    }
+    rdmux_verbs_reap_all(verbs_cq_of(ep->base.base.cq));
     if (ep->stage != VERBS_RDMACM_UP) {
         connect_failed(ep, RDMUX_PEER_GONE, "%s: %s while it was made", ep->call->base.peer_address,
                        why);
@@ -463,17 +458,12 @@ static enum rdmux_status move_to_cq(struct verbs_rdmacm_ep *ep)
     return RDMUX_OK;
 }
 
-static uint8_t depth_of(int depth)
-{
-    return (uint8_t)(depth < 0 ? 0 : depth > READS_MAX ? READS_MAX : depth);
-}
-
 static enum rdmux_status open_queue(struct verbs_rdmacm_ep *ep)
 {
     const struct verbs_domain *domain = verbs_domain_of_ep(&ep->base);
     enum rdmux_status status = rdmux_verbs_describe_port(&ep->base);
-    ep->base.ours.answers = depth_of(domain->attr.max_qp_rd_atom);
-    ep->base.ours.asks = depth_of(domain->attr.max_qp_init_rd_atom);
+    ep->base.ours.answers = verbs_read_depth(domain->attr.max_qp_rd_atom, READS_MAX);
+    ep->base.ours.asks = verbs_read_depth(domain->attr.max_qp_init_rd_atom, READS_MAX);
     if (status == RDMUX_OK) {
         status = move_to_cq(ep);
     }
