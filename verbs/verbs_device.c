@@ -55,7 +55,8 @@ uint8_t rdmux_verbs_path_port(const struct rdmux_local_path *path)
     return status == RDMUX_OK ? where.port : 1;
 }
 
-void rdmux_verbs_read_text(const char *path, char *out, size_t size)
+/* Reads a small file of sysfs or /proc without its newline; "" if it cannot be read. */
+static void read_text(const char *path, char *out, size_t size)
 {
     out[0] = '\0';
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -87,7 +88,7 @@ static uint8_t fabric_by_sysfs(const struct ibv_device *device)
     char path[CLASS_PATH_MAX];
     char text[32];
     (void)snprintf(path, sizeof(path), "%s/%s/ports/1/link_layer", CLASS_DIR, device->name);
-    rdmux_verbs_read_text(path, text, sizeof(text));
+    read_text(path, text, sizeof(text));
     return rdmux_verbs_fabric_of(device->transport_type, strcmp(text, "Ethernet") == 0
                                                              ? IBV_LINK_LAYER_ETHERNET
                                                              : IBV_LINK_LAYER_INFINIBAND);
@@ -106,7 +107,7 @@ static bool is_software(const struct verbs_port *port)
         return true;
     }
     (void)snprintf(path, sizeof(path), "%s/%s/node_desc", CLASS_DIR, port->device);
-    rdmux_verbs_read_text(path, text, sizeof(text));
+    read_text(path, text, sizeof(text));
     return strcmp(text, "rxe") == 0;
 }
 

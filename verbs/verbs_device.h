@@ -34,7 +34,5 @@ void rdmux_verbs_path_refuse(struct rdmux_local_path *path, enum rdmux_reason re
 uint8_t rdmux_verbs_fabric_of(enum ibv_transport_type transport, uint8_t link_layer);
 /* True for soft RoCE, an adapter in software. */
 bool rdmux_verbs_is_rxe(const struct ibv_device_attr *attr);
-/* Reads a small file of sysfs or /proc without its newline; "" if it cannot be read. */
-void rdmux_verbs_read_text(const char *path, char *out, size_t size);
 
 #endif

@@ -61,7 +61,7 @@ struct verbs_transport {
      * the program are posted. */
     bool lacks_word;
 
-    /* Transports of endpoints that rdma_cm connects (verbs_rdmacm.c) leave probe_port, way_to_self,
+    /* Transports of endpoints that rdma_cm connects (verbs_rdmacm.h) leave probe_port, way_to_self,
      * locate and route NULL. */
 
     /* Status of an endpoint whose device refused a request, not an access, of the peer
