@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "iwarp/iwarp_connection.h"
 
-#include "verbs/verbs_bytes.h"
+#include "api/base/bytes.h"
 
 #include <string.h>
 
@@ -31,7 +31,7 @@ size_t rdmux_iwarp_connection_encode(const struct iwarp_connection *connection, 
     out[AT_VERSION] = VERSION;
     out[AT_SHARES] = connection->shares_receives ? 1 : 0;
     for (size_t i = 0; i < VERBS_ADDRESSES_MAX; i++) {
-        verbs_store(out + AT_PORTS + i * PORT_SIZE, connection->ports[i], PORT_SIZE);
+        rdmux_store_be16(out + AT_PORTS + i * PORT_SIZE, connection->ports[i]);
     }
     return IWARP_CONNECTION_FIXED +
            rdmux_verbs_connection_encode(&connection->verbs, out + IWARP_CONNECTION_FIXED);
@@ -47,7 +47,7 @@ enum rdmux_status rdmux_iwarp_connection_decode(const uint8_t *in, size_t size,
     }
     struct iwarp_connection connection = { .shares_receives = in[AT_SHARES] != 0 };
     for (size_t i = 0; i < VERBS_ADDRESSES_MAX; i++) {
-        connection.ports[i] = (uint16_t)verbs_load(in + AT_PORTS + i * PORT_SIZE, PORT_SIZE);
+        connection.ports[i] = rdmux_load_be16(in + AT_PORTS + i * PORT_SIZE);
     }
     enum rdmux_status status = rdmux_verbs_connection_decode(in + IWARP_CONNECTION_FIXED,
                                                              size - IWARP_CONNECTION_FIXED,

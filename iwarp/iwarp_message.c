@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "iwarp/iwarp_message.h"
 
-#include "verbs/verbs_bytes.h"
+#include "api/base/bytes.h"
 
 #include <string.h>
 
@@ -31,9 +31,9 @@ void rdmux_iwarp_header_encode(const struct iwarp_header *header, uint8_t out[IW
     memset(out, 0, HEADER_AT_IMM);
     out[HEADER_AT_KIND] = header->kind;
     out[HEADER_AT_FLAGS] = header->has_imm ? IWARP_HAS_IMM : 0;
-    verbs_store_be32(out + HEADER_AT_IMM, header->imm);
-    verbs_store_be32(out + HEADER_AT_LENGTH, header->length);
-    verbs_store_be32(out + HEADER_AT_GRANTED, header->granted);
+    rdmux_store_be32(out + HEADER_AT_IMM, header->imm);
+    rdmux_store_be32(out + HEADER_AT_LENGTH, header->length);
+    rdmux_store_be32(out + HEADER_AT_GRANTED, header->granted);
 }
 
 static bool header_is_sensible(const struct iwarp_header *header, uint64_t size, uint64_t longest)
@@ -54,9 +54,9 @@ enum rdmux_status rdmux_iwarp_header_decode(const uint8_t *in, uint64_t size, ui
     const struct iwarp_header header = {
         .kind = in[HEADER_AT_KIND],
         .has_imm = (in[HEADER_AT_FLAGS] & IWARP_HAS_IMM) != 0,
-        .imm = verbs_load_be32(in + HEADER_AT_IMM),
-        .length = verbs_load_be32(in + HEADER_AT_LENGTH),
-        .granted = verbs_load_be32(in + HEADER_AT_GRANTED),
+        .imm = rdmux_load_be32(in + HEADER_AT_IMM),
+        .length = rdmux_load_be32(in + HEADER_AT_LENGTH),
+        .granted = rdmux_load_be32(in + HEADER_AT_GRANTED),
     };
     if (!header_is_sensible(&header, size, longest)) {
         return RDMUX_PROTOCOL;
@@ -71,13 +71,13 @@ void rdmux_iwarp_side_encode(const struct iwarp_side *message, uint8_t out[IWARP
     out[SIDE_AT_KIND] = message->kind;
     out[SIDE_AT_STATUS] = message->status;
     out[SIDE_AT_REVOKED] = message->is_key_revoked ? 1 : 0;
-    verbs_store_be32(out + SIDE_AT_SEEN, message->seen);
-    verbs_store_be32(out + SIDE_AT_GRANTED, message->granted);
-    verbs_store_be32(out + SIDE_AT_RETURNED, message->returned);
-    verbs_store_be32(out + SIDE_AT_ASKED, message->asked);
-    verbs_store_be32(out + SIDE_AT_RECALLED, message->recalled);
-    verbs_store_be32(out + SIDE_AT_ANSWERED, message->answered);
-    verbs_store_be32(out + SIDE_AT_KNOWN, message->known);
+    rdmux_store_be32(out + SIDE_AT_SEEN, message->seen);
+    rdmux_store_be32(out + SIDE_AT_GRANTED, message->granted);
+    rdmux_store_be32(out + SIDE_AT_RETURNED, message->returned);
+    rdmux_store_be32(out + SIDE_AT_ASKED, message->asked);
+    rdmux_store_be32(out + SIDE_AT_RECALLED, message->recalled);
+    rdmux_store_be32(out + SIDE_AT_ANSWERED, message->answered);
+    rdmux_store_be32(out + SIDE_AT_KNOWN, message->known);
 }
 
 enum rdmux_status rdmux_iwarp_side_decode(const uint8_t *in, size_t size, struct iwarp_side *out)
@@ -91,13 +91,13 @@ enum rdmux_status rdmux_iwarp_side_decode(const uint8_t *in, size_t size, struct
         .kind = in[SIDE_AT_KIND],
         .status = in[SIDE_AT_STATUS],
         .is_key_revoked = in[SIDE_AT_REVOKED] == 1,
-        .seen = verbs_load_be32(in + SIDE_AT_SEEN),
-        .granted = verbs_load_be32(in + SIDE_AT_GRANTED),
-        .returned = verbs_load_be32(in + SIDE_AT_RETURNED),
-        .asked = verbs_load_be32(in + SIDE_AT_ASKED),
-        .recalled = verbs_load_be32(in + SIDE_AT_RECALLED),
-        .answered = verbs_load_be32(in + SIDE_AT_ANSWERED),
-        .known = verbs_load_be32(in + SIDE_AT_KNOWN),
+        .seen = rdmux_load_be32(in + SIDE_AT_SEEN),
+        .granted = rdmux_load_be32(in + SIDE_AT_GRANTED),
+        .returned = rdmux_load_be32(in + SIDE_AT_RETURNED),
+        .asked = rdmux_load_be32(in + SIDE_AT_ASKED),
+        .recalled = rdmux_load_be32(in + SIDE_AT_RECALLED),
+        .answered = rdmux_load_be32(in + SIDE_AT_ANSWERED),
+        .known = rdmux_load_be32(in + SIDE_AT_KNOWN),
     };
     return RDMUX_OK;
 }

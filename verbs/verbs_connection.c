@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "verbs/verbs_connection.h"
 
-#include "verbs/verbs_bytes.h"
+#include "api/base/bytes.h"
 
 #include <arpa/inet.h>
 #include <stdbool.h>
@@ -59,7 +59,7 @@ size_t rdmux_verbs_whereabouts_encode(const struct verbs_whereabouts *where, uin
     out[WHERE_AT_PREFERS] = where->prefers;
     out[WHERE_AT_ADDRESSES] = where->address_count;
     out[WHERE_AT_PKEYS] = where->pkey_count;
-    verbs_store(out + WHERE_AT_LID, where->lid, 2);
+    rdmux_store_be16(out + WHERE_AT_LID, where->lid);
     uint8_t *at = out + WHERE_FIXED;
     for (size_t i = 0; i < where->address_count; i++) {
         at[0] = where->addresses[i].kind;
@@ -67,7 +67,7 @@ size_t rdmux_verbs_whereabouts_encode(const struct verbs_whereabouts *where, uin
         at += ADDRESS_SIZE;
     }
     for (size_t i = 0; i < where->pkey_count; i++) {
-        verbs_store(at, where->pkeys[i], PKEY_SIZE);
+        rdmux_store_be16(at, where->pkeys[i]);
         at += PKEY_SIZE;
     }
     return (size_t)(at - out);
@@ -101,7 +101,7 @@ enum rdmux_status rdmux_verbs_whereabouts_decode(const uint8_t *in, size_t size,
         .prefers = in[WHERE_AT_PREFERS],
         .address_count = in[WHERE_AT_ADDRESSES],
         .pkey_count = in[WHERE_AT_PKEYS],
-        .lid = (uint16_t)verbs_load(in + WHERE_AT_LID, 2),
+        .lid = rdmux_load_be16(in + WHERE_AT_LID),
     };
     if (where.address_count > VERBS_ADDRESSES_MAX || where.pkey_count > VERBS_PKEYS_MAX ||
         size - WHERE_FIXED <
@@ -115,7 +115,7 @@ enum rdmux_status rdmux_verbs_whereabouts_decode(const uint8_t *in, size_t size,
         at += ADDRESS_SIZE;
     }
     for (size_t i = 0; i < where.pkey_count; i++) {
-        where.pkeys[i] = (uint16_t)verbs_load(at, PKEY_SIZE);
+        where.pkeys[i] = rdmux_load_be16(at);
         at += PKEY_SIZE;
     }
     if (!is_sensible(&where)) {
@@ -197,13 +197,13 @@ size_t rdmux_verbs_connection_encode(const struct verbs_connection *connection, 
     out[CONNECTION_AT_ANSWERS] = connection->answers;
     out[CONNECTION_AT_ASKS] = connection->asks;
     out[CONNECTION_AT_SIDE_DEPTH] = connection->side_depth;
-    verbs_store(out + CONNECTION_AT_QPN, connection->qpn, 4);
-    verbs_store(out + CONNECTION_AT_PSN, connection->psn, 4);
-    verbs_store(out + CONNECTION_AT_SIDE_QPN, connection->side_qpn, 4);
-    verbs_store(out + CONNECTION_AT_SIDE_PSN, connection->side_psn, 4);
-    verbs_store(out + CONNECTION_AT_MAX_MESSAGE, connection->max_message, 4);
-    verbs_store(out + CONNECTION_AT_FLUSH_RKEY, connection->flush_rkey, 4);
-    verbs_store(out + CONNECTION_AT_FLUSH_ADDR, connection->flush_addr, 8);
+    rdmux_store_be32(out + CONNECTION_AT_QPN, connection->qpn);
+    rdmux_store_be32(out + CONNECTION_AT_PSN, connection->psn);
+    rdmux_store_be32(out + CONNECTION_AT_SIDE_QPN, connection->side_qpn);
+    rdmux_store_be32(out + CONNECTION_AT_SIDE_PSN, connection->side_psn);
+    rdmux_store_be32(out + CONNECTION_AT_MAX_MESSAGE, connection->max_message);
+    rdmux_store_be32(out + CONNECTION_AT_FLUSH_RKEY, connection->flush_rkey);
+    rdmux_store_be64(out + CONNECTION_AT_FLUSH_ADDR, connection->flush_addr);
     return VERBS_CONNECTION_FIXED +
            rdmux_verbs_whereabouts_encode(&connection->where, out + VERBS_CONNECTION_FIXED);
 }
@@ -232,13 +232,13 @@ enum rdmux_status rdmux_verbs_connection_decode(const uint8_t *in, size_t size, 
         .asks = in[CONNECTION_AT_ASKS],
         .side_depth = in[CONNECTION_AT_SIDE_DEPTH] != 0 ? in[CONNECTION_AT_SIDE_DEPTH]
                                                         : (uint8_t)VERBS_SIDE_DEPTH,
-        .qpn = (uint32_t)verbs_load(in + CONNECTION_AT_QPN, 4),
-        .psn = (uint32_t)verbs_load(in + CONNECTION_AT_PSN, 4),
-        .side_qpn = (uint32_t)verbs_load(in + CONNECTION_AT_SIDE_QPN, 4),
-        .side_psn = (uint32_t)verbs_load(in + CONNECTION_AT_SIDE_PSN, 4),
-        .max_message = (uint32_t)verbs_load(in + CONNECTION_AT_MAX_MESSAGE, 4),
-        .flush_rkey = (uint32_t)verbs_load(in + CONNECTION_AT_FLUSH_RKEY, 4),
-        .flush_addr = verbs_load(in + CONNECTION_AT_FLUSH_ADDR, 8),
+        .qpn = rdmux_load_be32(in + CONNECTION_AT_QPN),
+        .psn = rdmux_load_be32(in + CONNECTION_AT_PSN),
+        .side_qpn = rdmux_load_be32(in + CONNECTION_AT_SIDE_QPN),
+        .side_psn = rdmux_load_be32(in + CONNECTION_AT_SIDE_PSN),
+        .max_message = rdmux_load_be32(in + CONNECTION_AT_MAX_MESSAGE),
+        .flush_rkey = rdmux_load_be32(in + CONNECTION_AT_FLUSH_RKEY),
+        .flush_addr = rdmux_load_be64(in + CONNECTION_AT_FLUSH_ADDR),
     };
     enum rdmux_status status = rdmux_verbs_whereabouts_decode(
         in + VERBS_CONNECTION_FIXED, size - VERBS_CONNECTION_FIXED, &connection.where);

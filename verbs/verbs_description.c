@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "verbs/verbs_description.h"
 
-#include "verbs/verbs_bytes.h"
+#include "api/base/bytes.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -32,8 +32,8 @@ void rdmux_verbs_region_encode(const struct verbs_region *region, uint8_t out[VE
     memset(out, 0, VERBS_REGION_SIZE);
     out[REGION_AT_VERSION] = REGION_VERSION;
     out[REGION_AT_FLAGS] = (uint8_t)region->flags;
-    verbs_store(out + REGION_AT_RKEY, region->rkey, 4);
-    verbs_store(out + REGION_AT_ADDR, region->addr, 8);
+    rdmux_store_be32(out + REGION_AT_RKEY, region->rkey);
+    rdmux_store_be64(out + REGION_AT_ADDR, region->addr);
     memcpy(out + REGION_AT_KEY, region->key, RDMUX_TARGET_KEY_SIZE);
 }
 
@@ -45,8 +45,8 @@ enum rdmux_status rdmux_verbs_region_decode(const uint8_t *in, size_t size, uint
     }
     struct verbs_region region = {
         .flags = in[REGION_AT_FLAGS] & REGION_FLAGS_KNOWN,
-        .rkey = (uint32_t)verbs_load(in + REGION_AT_RKEY, 4),
-        .addr = verbs_load(in + REGION_AT_ADDR, 8),
+        .rkey = rdmux_load_be32(in + REGION_AT_RKEY),
+        .addr = rdmux_load_be64(in + REGION_AT_ADDR),
     };
     memcpy(region.key, in + REGION_AT_KEY, RDMUX_TARGET_KEY_SIZE);
     bool wraps = length > UINT64_MAX - region.addr;
@@ -64,10 +64,10 @@ void rdmux_verbs_side_encode(const struct verbs_side_message *message, uint8_t o
     memset(out, 0, VERBS_SIDE_SIZE);
     out[SIDE_AT_KIND] = message->kind;
     out[SIDE_AT_OP] = message->op;
-    verbs_store(out + SIDE_AT_NUMBER, message->number, 4);
-    verbs_store(out + SIDE_AT_OFFSET, message->offset, 8);
-    verbs_store(out + SIDE_AT_OPERAND, message->operand, 8);
-    verbs_store(out + SIDE_AT_EXPECTED, message->expected, 8);
+    rdmux_store_be32(out + SIDE_AT_NUMBER, message->number);
+    rdmux_store_be64(out + SIDE_AT_OFFSET, message->offset);
+    rdmux_store_be64(out + SIDE_AT_OPERAND, message->operand);
+    rdmux_store_be64(out + SIDE_AT_EXPECTED, message->expected);
     memcpy(out + SIDE_AT_KEY, message->key, RDMUX_TARGET_KEY_SIZE);
 }
 
@@ -80,10 +80,10 @@ enum rdmux_status rdmux_verbs_side_decode(const uint8_t *in, size_t size,
     struct verbs_side_message message = {
         .kind = in[SIDE_AT_KIND],
         .op = in[SIDE_AT_OP],
-        .number = (uint32_t)verbs_load(in + SIDE_AT_NUMBER, 4),
-        .offset = verbs_load(in + SIDE_AT_OFFSET, 8),
-        .operand = verbs_load(in + SIDE_AT_OPERAND, 8),
-        .expected = verbs_load(in + SIDE_AT_EXPECTED, 8),
+        .number = rdmux_load_be32(in + SIDE_AT_NUMBER),
+        .offset = rdmux_load_be64(in + SIDE_AT_OFFSET),
+        .operand = rdmux_load_be64(in + SIDE_AT_OPERAND),
+        .expected = rdmux_load_be64(in + SIDE_AT_EXPECTED),
     };
     memcpy(message.key, in + SIDE_AT_KEY, RDMUX_TARGET_KEY_SIZE);
     bool is_request = message.kind == VERBS_SIDE_REQUEST &&
