@@ -144,7 +144,7 @@ void rdmux_channel_secure(struct rdmux_channel *channel, struct rdmux_tls *tls)
     channel->tls = tls;
 }
 
-struct rdmux_stream *rdmux_channel_carry_data(struct rdmux_channel *channel)
+struct rdmux_path_stream *rdmux_channel_carry_data(struct rdmux_channel *channel)
 {
     return rdmux_tls_carry_data(channel->tls);
 }

@@ -17,7 +17,7 @@ enum rdmux_status rdmux_channel_create(struct rdmux_fabric *fabric, int socket, 
 void rdmux_channel_secure(struct rdmux_channel *channel, struct rdmux_tls *tls);
 /* Returns the session, which carries a path's data too from now on. The channel is secured and its
  * session open. */
-struct rdmux_stream *rdmux_channel_carry_data(struct rdmux_channel *channel);
+struct rdmux_path_stream *rdmux_channel_carry_data(struct rdmux_channel *channel);
 /* The authenticated identity of the peer; "": the peer has not authenticated. */
 const char *rdmux_channel_identity(const struct rdmux_channel *channel);
 /* Returns whether there are bytes to receive that the socket no longer signals. */

@@ -24,13 +24,13 @@ enum rdmux_status rdmux_tls_create(const struct rdmux_auth *auth, enum rdmux_rol
  * data. */
 enum rdmux_status rdmux_tls_create_data(const struct rdmux_auth *auth, enum rdmux_role role,
                                         int socket, const uint8_t key[RDMUX_DATA_KEY_SIZE],
-                                        struct rdmux_stream **out);
+                                        struct rdmux_path_stream **out);
 /* Allows a control channel's session to carry data later: its records are long. Call it before the
  * first byte, as OpenSSL may keep a buffer for shorter records. */
 void rdmux_tls_allow_data(struct rdmux_tls *tls);
 /* Makes an open session that may carry data do so from now on; it keeps its buffers. The stream is
  * the session, which stays its owner's. */
-struct rdmux_stream *rdmux_tls_carry_data(struct rdmux_tls *tls);
+struct rdmux_path_stream *rdmux_tls_carry_data(struct rdmux_tls *tls);
 /* Sends nothing more. NULL is allowed. */
 void rdmux_tls_destroy(struct rdmux_tls *tls);
 
@@ -56,7 +56,7 @@ bool rdmux_tls_wants_room(const struct rdmux_tls *tls);
 /* Returns whether there are bytes to receive that are no longer in the socket. */
 bool rdmux_tls_holds_bytes(const struct rdmux_tls *tls);
 /* Sets after how many records the sending key is renewed, for tests: the default is 2^24. */
-void rdmux_tls_renew_after(struct rdmux_stream *stream, uint64_t records);
+void rdmux_tls_renew_after(struct rdmux_path_stream *stream, uint64_t records);
 /* The peer's identity; "" before the session is open. */
 const char *rdmux_tls_identity(const struct rdmux_tls *tls);
 

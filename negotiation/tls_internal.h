@@ -22,7 +22,7 @@ enum stage {
 };
 
 struct rdmux_tls {
-    struct rdmux_stream base; /* used if the session carries data */
+    struct rdmux_path_stream base; /* used if the session carries data */
     const struct rdmux_auth *auth;
     SSL *ssl;
     int socket;

@@ -20,7 +20,7 @@ enum rdmux_status rdmux_tls_create(const struct rdmux_auth *auth, enum rdmux_rol
 
 enum rdmux_status rdmux_tls_create_data(const struct rdmux_auth *auth, enum rdmux_role role,
                                         int socket, const uint8_t key[RDMUX_DATA_KEY_SIZE],
-                                        struct rdmux_stream **out)
+                                        struct rdmux_path_stream **out)
 {
     (void)auth;
     (void)role;
@@ -35,13 +35,13 @@ void rdmux_tls_allow_data(struct rdmux_tls *tls)
     (void)tls;
 }
 
-struct rdmux_stream *rdmux_tls_carry_data(struct rdmux_tls *tls)
+struct rdmux_path_stream *rdmux_tls_carry_data(struct rdmux_tls *tls)
 {
     (void)tls;
     return NULL;
 }
 
-void rdmux_tls_renew_after(struct rdmux_stream *stream, uint64_t records)
+void rdmux_tls_renew_after(struct rdmux_path_stream *stream, uint64_t records)
 {
     (void)stream;
     (void)records;

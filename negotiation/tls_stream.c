@@ -10,7 +10,7 @@
 
 enum { READ_ROOM = 64 << 10 }; /* bytes that such a session reads from the socket at a time */
 
-static struct rdmux_tls *tls_of(struct rdmux_stream *stream)
+static struct rdmux_tls *tls_of(struct rdmux_path_stream *stream)
 {
     return (struct rdmux_tls *)stream;
 }
@@ -25,7 +25,7 @@ static enum rdmux_status note_stream_failure(struct rdmux_tls *tls, enum rdmux_s
     return status;
 }
 
-static enum rdmux_status stream_open(struct rdmux_stream *stream, bool *wants_room)
+static enum rdmux_status stream_open(struct rdmux_path_stream *stream, bool *wants_room)
 {
     struct rdmux_tls *tls = tls_of(stream);
     if (tls->failed != RDMUX_OK || tls->stage == STAGE_OPEN) {
@@ -36,7 +36,7 @@ static enum rdmux_status stream_open(struct rdmux_stream *stream, bool *wants_ro
     return status;
 }
 
-static enum rdmux_status stream_receive(struct rdmux_stream *stream, void *out, size_t size,
+static enum rdmux_status stream_receive(struct rdmux_path_stream *stream, void *out, size_t size,
                                         size_t *got)
 {
     struct rdmux_tls *tls = tls_of(stream);
@@ -45,8 +45,8 @@ static enum rdmux_status stream_receive(struct rdmux_stream *stream, void *out, 
                : note_stream_failure(tls, rdmux_tls_receive(tls, out, size, got));
 }
 
-static enum rdmux_status stream_send(struct rdmux_stream *stream, const void *bytes, size_t size,
-                                     size_t *done)
+static enum rdmux_status stream_send(struct rdmux_path_stream *stream, const void *bytes,
+                                     size_t size, size_t *done)
 {
     struct rdmux_tls *tls = tls_of(stream);
     if (tls->failed != RDMUX_OK) {
@@ -60,20 +60,20 @@ static enum rdmux_status stream_send(struct rdmux_stream *stream, const void *by
     return note_stream_failure(tls, status);
 }
 
-static bool stream_holds_bytes(const struct rdmux_stream *stream)
+static bool stream_holds_bytes(const struct rdmux_path_stream *stream)
 {
     const struct rdmux_tls *tls = (const struct rdmux_tls *)stream;
     return tls->failed != RDMUX_OK || rdmux_tls_holds_bytes(tls);
 }
 
-static void stream_close(struct rdmux_stream *stream)
+static void stream_close(struct rdmux_path_stream *stream)
 {
     if (tls_of(stream)->is_by_key) {
         rdmux_tls_destroy(tls_of(stream));
     }
 }
 
-static const struct rdmux_stream_ops stream_ops = {
+static const struct rdmux_path_stream_ops stream_ops = {
     .open = stream_open,
     .receive = stream_receive,
     .send = stream_send,
@@ -89,7 +89,7 @@ void rdmux_tls_allow_data(struct rdmux_tls *tls)
     (void)SSL_set_split_send_fragment(tls->ssl, RDMUX_STREAM_PIECE);
 }
 
-struct rdmux_stream *rdmux_tls_carry_data(struct rdmux_tls *tls)
+struct rdmux_path_stream *rdmux_tls_carry_data(struct rdmux_tls *tls)
 {
     (void)SSL_clear_mode(tls->ssl, SSL_MODE_RELEASE_BUFFERS);
     SSL_set_read_ahead(tls->ssl, 1);
@@ -101,7 +101,7 @@ struct rdmux_stream *rdmux_tls_carry_data(struct rdmux_tls *tls)
 
 enum rdmux_status rdmux_tls_create_data(const struct rdmux_auth *auth, enum rdmux_role role,
                                         int socket, const uint8_t key[RDMUX_DATA_KEY_SIZE],
-                                        struct rdmux_stream **out)
+                                        struct rdmux_path_stream **out)
 {
     struct rdmux_tls *tls = rdmux_tls_create_session(auth, role, socket, key);
     if (tls == NULL) {
@@ -112,7 +112,7 @@ enum rdmux_status rdmux_tls_create_data(const struct rdmux_auth *auth, enum rdmu
     return RDMUX_OK;
 }
 
-void rdmux_tls_renew_after(struct rdmux_stream *stream, uint64_t records)
+void rdmux_tls_renew_after(struct rdmux_path_stream *stream, uint64_t records)
 {
     tls_of(stream)->renew_after = records;
 }

@@ -16,7 +16,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-struct rdmux_stream;
+struct rdmux_path_stream;
 struct tcp_ep;
 struct tcp_lane;
 
@@ -28,7 +28,7 @@ struct tcp_stream {
     ssize_t (*receive_list)(struct tcp_lane *lane, struct iovec *iov, int count);
     ssize_t (*send)(struct tcp_lane *lane, const void *bytes, size_t size);
     ssize_t (*send_list)(struct tcp_lane *lane, struct iovec *iov, int count);
-    struct rdmux_stream *session; /* NULL: in clear */
+    struct rdmux_path_stream *session; /* NULL: in clear */
 };
 
 /* How far a data socket has come, in order. */

@@ -104,7 +104,7 @@ static void advance_piece(struct iovec **iov, int *count, size_t *at, size_t byt
  * poll. */
 static ssize_t secure_receive_list(struct tcp_lane *lane, struct iovec *iov, int count)
 {
-    struct rdmux_stream *session = lane->stream.session;
+    struct rdmux_path_stream *session = lane->stream.session;
     uint64_t calls = session->system_calls;
     enum rdmux_status status = RDMUX_OK;
     size_t moved = 0;
@@ -158,7 +158,7 @@ static const void *next_piece(struct tcp_lane *lane, const struct iovec *iov, in
 
 static ssize_t secure_send_list(struct tcp_lane *lane, struct iovec *iov, int count)
 {
-    struct rdmux_stream *session = lane->stream.session;
+    struct rdmux_path_stream *session = lane->stream.session;
     uint64_t calls = session->system_calls;
     enum rdmux_status status = RDMUX_OK;
     size_t moved = 0;
@@ -187,7 +187,7 @@ static ssize_t secure_send(struct tcp_lane *lane, const void *bytes, size_t size
 
 enum rdmux_status rdmux_tcp_stream_begin(struct tcp_lane *lane)
 {
-    struct rdmux_stream *session = NULL;
+    struct rdmux_path_stream *session = NULL;
     enum rdmux_status status = rdmux_path_stream(&lane->ep->base, lane->fd, lane->index, &session);
     if (status == RDMUX_OK && session != NULL) {
         lane->stream = (struct tcp_stream){
@@ -203,7 +203,7 @@ enum rdmux_status rdmux_tcp_stream_begin(struct tcp_lane *lane)
 
 enum rdmux_status rdmux_tcp_stream_step(struct tcp_lane *lane)
 {
-    struct rdmux_stream *session = lane->stream.session;
+    struct rdmux_path_stream *session = lane->stream.session;
     bool wants_room = false;
     if (session == NULL) {
         return RDMUX_OK;
@@ -222,13 +222,13 @@ enum rdmux_status rdmux_tcp_stream_step(struct tcp_lane *lane)
 
 const char *rdmux_tcp_stream_reason(const struct tcp_lane *lane)
 {
-    const struct rdmux_stream *session = lane->stream.session;
+    const struct rdmux_path_stream *session = lane->stream.session;
     return session == NULL ? "" : session->text;
 }
 
 void rdmux_tcp_stream_end(struct tcp_lane *lane)
 {
-    struct rdmux_stream *session = lane->stream.session;
+    struct rdmux_path_stream *session = lane->stream.session;
     rdmux_tcp_stream_clear(lane);
     if (session != NULL) {
         session->ops->close(session);

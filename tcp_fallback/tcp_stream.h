@@ -24,7 +24,7 @@ enum rdmux_status rdmux_tcp_stream_step(struct tcp_lane *lane);
 /* Returns whether the session may hold bytes that epoll does not report. */
 static inline bool rdmux_tcp_stream_holds_bytes(const struct tcp_lane *lane)
 {
-    const struct rdmux_stream *session = lane->stream.session;
+    const struct rdmux_path_stream *session = lane->stream.session;
     return session != NULL && session->ops->holds_bytes(session);
 }
 /* Returns why the session failed; "" if it did not. */

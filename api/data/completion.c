@@ -454,7 +454,7 @@ RDMUX_HOT struct rdmux_wc *drain_ordinary(struct rdmux_ep *ep, struct rdmux_wc *
     return has_done_receives(ep) ? take_receives(ep, at, end) : at;
 }
 
-void rdmux_ep_move(struct rdmux_ep *ep)
+void rdmux_ep_drain(struct rdmux_ep *ep)
 {
     (void)drain_all(ep, NULL, NULL);
 }
@@ -487,7 +487,7 @@ void rdmux_ep_drain_path(struct rdmux_ep *ep)
     }
 }
 
-bool rdmux_cq_move(struct rdmux_cq *cq)
+bool rdmux_cq_drain(struct rdmux_cq *cq)
 {
     bool more = false;
     struct rdmux_list moved;
@@ -497,7 +497,7 @@ bool rdmux_cq_move(struct rdmux_cq *cq)
     while (!rdmux_list_empty(&cq->pending)) {
         struct rdmux_ep *ep = RDMUX_CONTAINER(cq->pending.next, struct rdmux_ep, places.pending);
         rdmux_cq_unpend(ep);
-        rdmux_ep_move(ep);
+        rdmux_ep_drain(ep);
         rdmux_cq_set_apart(ep, ep->queued.is_pending ? &again : &moved);
     }
     while (!rdmux_list_empty(&moved)) {

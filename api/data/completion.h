@@ -7,7 +7,7 @@
 #include "api/core/ep.h"
 
 /* Owner: handles resumes, held requests and faults of the endpoint, and returns no entries. */
-void rdmux_ep_move(struct rdmux_ep *ep);
+void rdmux_ep_drain(struct rdmux_ep *ep);
 /* Owner: handles pended endpoints, of which there must be at least one, and writes up to max
  * entries (at least 1). */
 size_t rdmux_cq_take(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max);
@@ -19,6 +19,6 @@ bool rdmux_ep_done_before(const struct rdmux_ep *ep, uint64_t sequence);
 void rdmux_ep_drain_path(struct rdmux_ep *ep);
 /* Owner: handles resumes, held requests and faults of pended endpoints without returning entries.
  * Returns whether to call again at once. */
-bool rdmux_cq_move(struct rdmux_cq *cq);
+bool rdmux_cq_drain(struct rdmux_cq *cq);
 
 #endif

@@ -45,7 +45,7 @@ static __attribute__((noinline)) size_t poll_otherwise(struct rdmux_cq *cq, stru
         return collect_completions(cq, wc, max);
     }
     rdmux_cq_progress(cq);
-    rdmux_cq_move(cq);
+    rdmux_cq_drain(cq);
     return 0;
 }
 
@@ -94,7 +94,7 @@ enum rdmux_status rdmux_cq_wait_until(struct rdmux_cq *cq, bool (*done)(void *us
         if (rdmux_cq_progress(cq)) {
             looks = 0;
         }
-        bool more = rdmux_cq_move(cq);
+        bool more = rdmux_cq_drain(cq);
         if (done(user)) {
             return RDMUX_OK;
         }
@@ -185,7 +185,7 @@ enum rdmux_status rdmux_cq_arm(struct rdmux_cq *cq)
                           "rdmux_cq_arm: the process forked; the cq belongs to the parent");
     }
     rdmux_cq_untell(cq, RDMUX_UNARMED);
-    rdmux_cq_move(cq);
+    rdmux_cq_drain(cq);
     enum rdmux_status status = RDMUX_OK;
     if (!rdmux_list_empty(&cq->pending)) {
         status = RDMUX_AGAIN;

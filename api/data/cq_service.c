@@ -158,7 +158,7 @@ static bool run_slice(struct rdmux_cq *cq)
     bool more = true;
     for (int i = 0; i < SLICE_ROUNDS && more; i++) {
         more = rdmux_cq_progress(cq);
-        more = rdmux_cq_move(cq) || more;
+        more = rdmux_cq_drain(cq) || more;
     }
     more = rdmux_cq_arm_providers(cq) || more;
     if (woken && rdmux_list_empty(&cq->pending)) {

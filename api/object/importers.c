@@ -98,7 +98,7 @@ void rdmux_mr_import_closed(struct rdmux_fabric *fabric, uint64_t region, uint64
                             uint32_t id, uint32_t count, bool lingers)
 {
     pthread_mutex_lock(&fabric->lock);
-    struct rdmux_mr *mr = rdmux_mr_find(fabric, region);
+    struct rdmux_mr *mr = rdmux_mr_by_id(fabric, region);
     struct rdmux_importer *importer = mr == NULL ? NULL : find_importer(fabric, mr, ep_id);
     /* A lower number belongs to an import that a revocation has already ended. */
     if (importer != NULL && importer->imports != 0 && id >= importer->first_id) {
@@ -130,7 +130,7 @@ void rdmux_mr_revoke_answered(struct rdmux_fabric *fabric, uint64_t region, uint
                               uint64_t ep_id)
 {
     pthread_mutex_lock(&fabric->lock);
-    struct rdmux_mr *mr = rdmux_mr_find(fabric, region);
+    struct rdmux_mr *mr = rdmux_mr_by_id(fabric, region);
     if (mr != NULL && mr->revoke_awaited > 0 && mr->revoke_number == number) {
         struct rdmux_importer *importer = find_importer(fabric, mr, ep_id);
         if (importer != NULL) {

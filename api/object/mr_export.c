@@ -275,7 +275,7 @@ static bool is_granted(const struct rdmux_mr *mr, const struct rdmux_token *toke
 static struct rdmux_mr *find_exported(struct rdmux_fabric *fabric, const struct rdmux_token *token,
                                       const char *identity)
 {
-    struct rdmux_mr *mr = rdmux_mr_find(fabric, rdmux_load_be64(token->bytes + TOKEN_AT_REGION));
+    struct rdmux_mr *mr = rdmux_mr_by_id(fabric, rdmux_load_be64(token->bytes + TOKEN_AT_REGION));
     bool valid = mr != NULL && !mr->is_revoking &&
                  (is_for_all(mr, token) || is_granted(mr, token, identity));
     return valid ? mr : NULL;

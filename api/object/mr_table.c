@@ -10,7 +10,7 @@ static struct rdmux_mr **region_bucket(struct rdmux_fabric *fabric, uint64_t id)
     return &fabric->region_buckets[id % RDMUX_REGION_BUCKETS];
 }
 
-struct rdmux_mr *rdmux_mr_find(struct rdmux_fabric *fabric, uint64_t id)
+struct rdmux_mr *rdmux_mr_by_id(struct rdmux_fabric *fabric, uint64_t id)
 {
     struct rdmux_mr *mr = *region_bucket(fabric, id);
     while (mr != NULL && mr->id != id) {

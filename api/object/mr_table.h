@@ -7,7 +7,7 @@
 #include "api/core/mr.h"
 
 /* Returns the living region with this id, or NULL. */
-struct rdmux_mr *rdmux_mr_find(struct rdmux_fabric *fabric, uint64_t id);
+struct rdmux_mr *rdmux_mr_by_id(struct rdmux_fabric *fabric, uint64_t id);
 void rdmux_mr_table_add(struct rdmux_fabric *fabric, struct rdmux_mr *mr);
 void rdmux_mr_table_remove(struct rdmux_fabric *fabric, struct rdmux_mr *mr);
 

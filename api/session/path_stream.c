@@ -15,7 +15,7 @@ bool rdmux_paths_are_encrypted(const struct rdmux_fabric *fabric)
 }
 
 enum rdmux_status rdmux_path_stream(struct rdmux_provider_ep *path, int socket, uint32_t index,
-                                    struct rdmux_stream **out)
+                                    struct rdmux_path_stream **out)
 {
     const struct rdmux_ep *ep = path->ep;
     if (ep->fabric->auth == NULL) {

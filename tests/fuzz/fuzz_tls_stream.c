@@ -56,7 +56,7 @@ struct input {
 };
 
 struct end {
-    struct rdmux_stream *stream;
+    struct rdmux_path_stream *stream;
     int outer;      /* the session's */
     int inner;      /* ours */
     uint64_t said;  /* bytes that it has sent */

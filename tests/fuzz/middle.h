@@ -88,7 +88,7 @@ static void say(int from, const uint8_t *bytes, size_t count, bool renew)
         return;
     }
     if (ep->path != NULL) {
-        struct rdmux_stream *session = rdmux_tcp_lane(rdmux_tcp_ep(ep->path), 0)->stream.session;
+        struct rdmux_path_stream *session = rdmux_tcp_lane(rdmux_tcp_ep(ep->path), 0)->stream.session;
         size_t done = 0;
         if (session != NULL && renew) {
             rdmux_tls_renew_after(session, 0);

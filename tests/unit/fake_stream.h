@@ -24,7 +24,7 @@ enum {
 };
 
 struct fake_stream {
-    struct rdmux_stream base;
+    struct rdmux_path_stream base;
     int socket;
     bool said;
     bool open;
@@ -42,7 +42,7 @@ struct fake_stream {
 /* Whether endpoints that connect from now on get a stream. */
 static bool fake_streams;
 
-static inline struct fake_stream *fake_stream_of(struct rdmux_stream *stream)
+static inline struct fake_stream *fake_stream_of(struct rdmux_path_stream *stream)
 {
     return (struct fake_stream *)stream;
 }
@@ -70,7 +70,7 @@ static inline enum rdmux_status fake_stream_fill(struct fake_stream *stream)
     return got < 0 && errno == EAGAIN ? RDMUX_AGAIN : fake_stream_ends(stream);
 }
 
-static inline enum rdmux_status fake_stream_open(struct rdmux_stream *base, bool *wants_room)
+static inline enum rdmux_status fake_stream_open(struct rdmux_path_stream *base, bool *wants_room)
 {
     struct fake_stream *stream = fake_stream_of(base);
     *wants_room = false;
@@ -89,7 +89,7 @@ static inline enum rdmux_status fake_stream_open(struct rdmux_stream *base, bool
     return RDMUX_OK;
 }
 
-static inline enum rdmux_status fake_stream_receive(struct rdmux_stream *base, void *out,
+static inline enum rdmux_status fake_stream_receive(struct rdmux_path_stream *base, void *out,
                                                     size_t size, size_t *got)
 {
     struct fake_stream *stream = fake_stream_of(base);
@@ -118,7 +118,7 @@ static inline enum rdmux_status fake_stream_receive(struct rdmux_stream *base, v
     return RDMUX_OK;
 }
 
-static inline enum rdmux_status fake_stream_send(struct rdmux_stream *base, const void *bytes,
+static inline enum rdmux_status fake_stream_send(struct rdmux_path_stream *base, const void *bytes,
                                                  size_t size, size_t *done)
 {
     struct fake_stream *stream = fake_stream_of(base);
@@ -154,18 +154,18 @@ static inline enum rdmux_status fake_stream_send(struct rdmux_stream *base, cons
     return RDMUX_OK;
 }
 
-static inline bool fake_stream_holds_bytes(const struct rdmux_stream *base)
+static inline bool fake_stream_holds_bytes(const struct rdmux_path_stream *base)
 {
     const struct fake_stream *stream = (const struct fake_stream *)base;
     return !stream->drained && stream->to > stream->from;
 }
 
-static inline void fake_stream_close(struct rdmux_stream *base)
+static inline void fake_stream_close(struct rdmux_path_stream *base)
 {
     free(base);
 }
 
-static const struct rdmux_stream_ops fake_stream_ops = {
+static const struct rdmux_path_stream_ops fake_stream_ops = {
     .open = fake_stream_open,
     .receive = fake_stream_receive,
     .send = fake_stream_send,
@@ -180,7 +180,7 @@ bool rdmux_paths_are_encrypted(const struct rdmux_fabric *fabric)
 }
 
 enum rdmux_status rdmux_path_stream(struct rdmux_provider_ep *path, int socket, uint32_t index,
-                                    struct rdmux_stream **out)
+                                    struct rdmux_path_stream **out)
 {
     (void)path;
     (void)index;

@@ -23,7 +23,7 @@ struct wire {
     struct rdmux_fabric *fabric;
     int outer[2];
     int inner[2]; /* the test's */
-    struct rdmux_stream *stream[2];
+    struct rdmux_path_stream *stream[2];
 };
 
 static const uint8_t secret[RDMUX_SECRET_SIZE] = "0123456789abcde";
@@ -213,7 +213,7 @@ static void bytes_read_ahead_are_reported(void **state)
     size_t got = 0;
     (void)state;
     open_good_wire(&wire);
-    const struct rdmux_stream *there = wire.stream[1];
+    const struct rdmux_path_stream *there = wire.stream[1];
     size_t size = record_of(&wire, 0, "abcdefgh", 8, bytes);
     size += record_of(&wire, 0, "ijkl", 4, bytes + size);
     hand_over(&wire, 1, bytes, size);

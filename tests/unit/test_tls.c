@@ -215,7 +215,7 @@ static void a_session_that_may_carry_data_has_long_records(void **state)
     rdmux_tls_allow_data(line.connector);
     assert_int_equal(record_of(&line, line.hello, sizeof(line.hello)), sizeof(line.hello));
     assert_int_equal(record_of(&line, bytes, sizeof(bytes)), RDMUX_STREAM_PIECE);
-    struct rdmux_stream *stream = rdmux_tls_carry_data(line.connector);
+    struct rdmux_path_stream *stream = rdmux_tls_carry_data(line.connector);
     assert_int_equal(record_of(&line, bytes, sizeof(bytes)), RDMUX_STREAM_PIECE);
 
     stream->ops->close(stream); /* it is the channel's */
