@@ -108,9 +108,10 @@ struct rdmux_ep_flow {
     bool is_receive_first;
     /* Some receives of the ring wait for keys before they go to the provider. */
     bool has_waiting_receives;
-    bool is_shutdown_asked; /* later requests are refused */
-    uint64_t fenced_until;  /* requests from this sequence on lack RDMUX_FENCE */
-    uint64_t starved_at;    /* recv.next + 1 when a message found no receive; 0: never */
+    bool is_shutdown_asked;      /* later requests are refused */
+    uint64_t fenced_until;       /* requests from this sequence on lack RDMUX_FENCE */
+    uint64_t starved_at;         /* recv.next + 1 when a message found no receive; 0: never */
+    uint64_t linger_deadline_ns; /* end of LINGERING, and of an end before rdmux_accept() */
 };
 
 /* Whether the endpoint is on the cq's lists that each request checks. Owned by api/progress. */
@@ -124,7 +125,9 @@ struct rdmux_ep_shared_receives {
     struct rdmux_request *done; /* done receives of this endpoint, oldest first */
     struct rdmux_request *done_last;
     struct rdmux_request *taken; /* receives that a message is filling */
-    uint32_t reserved;           /* posted receives set aside for this endpoint by its provider */
+    /* With failover: `done` receives up to this one are counted; NULL: none. */
+    struct rdmux_request *counted;
+    uint32_t reserved; /* posted receives set aside for this endpoint by its provider */
     /* Posted receives set aside by the core while the endpoint waited for one. */
     uint32_t offered;
     bool news;              /* rdmux_srq_tell() is due */
@@ -132,19 +135,13 @@ struct rdmux_ep_shared_receives {
 };
 
 /* What failover keeps back from the application, and what else the layers below it must know of a
- * move. Owned by api/failover, but see the comments. All zero on an endpoint without failover. */
+ * move. Owned by api/failover. All zero on an endpoint without failover. */
 struct rdmux_ep_retention {
     /* Requests before this are confirmed and may be returned. Without failover see send.next. */
     uint64_t confirmed;
-    /* Receives of shared.done up to this one are counted; NULL: none. completion.c clears it when
-     * it returns the receive. */
-    struct rdmux_request *srq_seen;
     bool is_moving;                  /* the path is lost, and the next one is not there yet */
     uint32_t moved_to;               /* epoch of the last move */
     struct rdmux_provider_ep *dying; /* the failed path, until it is quiesced */
-    /* Device whose users share atomics with the peer on a region of ours, so that no other path
-     * will do. "": none. control.c sets it, see rdmux_failover_bound_device(). */
-    char bound_device[RDMUX_NAME_MAX];
 };
 
 /* Membership in the lists and tables of the cq. Owned by api/progress. */
@@ -202,14 +199,16 @@ struct rdmux_ep_cause {
 
 /* The end of the endpoint. Owned by api/object/ep.c. */
 struct rdmux_ep_end {
-    uint32_t status; /* why the endpoint ended */
-    /* Deadline of ENDING, LINGERING, and an end before rdmux_accept(). */
-    uint64_t deadline_ns;
+    uint32_t status;      /* why the endpoint ended */
+    uint64_t deadline_ns; /* of ENDING */
 };
 
 /* The session with the peer: control channel, liveness, shutdown. Owned by api/session. */
 struct rdmux_ep_session {
     uint64_t connected_ns;
+    /* With failover: device whose users share atomics with the peer on a region of ours, so that no
+     * other path will do; "": none. See rdmux_ep_bound_device(). */
+    char bound_device[RDMUX_NAME_MAX];
 
     /* Liveness */
     uint64_t heartbeat_ns; /* next heartbeat */

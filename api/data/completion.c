@@ -213,8 +213,8 @@ static RDMUX_COLD struct rdmux_wc *take_shared_receives(struct rdmux_ep *ep, str
     while (at != end && ep->shared.done != NULL) {
         struct rdmux_request *request = ep->shared.done;
         ep->shared.done = request->next;
-        if (ep->retention.srq_seen == request) {
-            ep->retention.srq_seen = NULL;
+        if (ep->shared.counted == request) {
+            ep->shared.counted = NULL;
         }
         fill_wc(at++, ep, request, request->wc_flags, request->imm);
         count_receive(ep, request);

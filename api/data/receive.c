@@ -147,7 +147,7 @@ static uint64_t linger_deadline(const struct rdmux_ep *ep)
 void rdmux_ep_linger_anew(struct rdmux_ep *ep)
 {
     if (rdmux_ep_lingers(ep)) {
-        ep->end.deadline_ns = linger_deadline(ep);
+        ep->flow.linger_deadline_ns = linger_deadline(ep);
     }
     rdmux_ep_timer(ep);
 }

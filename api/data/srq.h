@@ -9,6 +9,12 @@
 /* Owner: takes a receive for the endpoint and puts it on ep->shared.taken. NULL: the endpoint waits
  * for one. [data path] */
 struct rdmux_request *rdmux_srq_take(struct rdmux_ep *ep);
+/* Owner, failover: `done` receives up to this one are counted. */
+static inline void rdmux_srq_mark_counted(struct rdmux_ep *ep, struct rdmux_request *request)
+{
+    ep->shared.counted = request;
+}
+
 /* Owner: returns how many receives the endpoint could take now. */
 uint32_t rdmux_srq_available(const struct rdmux_ep *ep);
 /* Owner: tells the endpoint's provider that receives were set aside for it, or that other endpoints

@@ -13,7 +13,6 @@
 #include "api/data/bounce.h"
 #include "api/data/srq.h"
 
-
 enum {
     BYTES_MAX = 4 * 1024 * 1024, /* bytes of all records */
     SLOT_MAX = 1024,

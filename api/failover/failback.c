@@ -20,6 +20,7 @@
 #include "api/object/ep.h"
 #include "api/object/offer.h"
 #include "api/progress/endpoint_table.h"
+#include "api/session/control.h"
 #include "api/session/setup_state.h"
 
 #include <string.h>
@@ -112,7 +113,7 @@ static bool requests_allow_cut(struct rdmux_ep *ep)
 static bool path_is_in_order(struct rdmux_ep *ep, size_t rank)
 {
     const struct rdmux_offer_path *path = path_of_rank(ep, rank);
-    const char *bound = rdmux_failover_bound_device(ep);
+    const char *bound = rdmux_ep_bound_device(ep);
     return (bound[0] == '\0' || strcmp(bound, path->path.device) == 0) &&
            rdmux_fabric_path_is_usable(ep->fabric, path->provider, path->path.device);
 }

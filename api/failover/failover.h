@@ -56,9 +56,6 @@ void rdmux_failover_note_loss(struct rdmux_ep *ep, uint64_t now_ns);
 /* Returns whether the pair of this rank failed so often within the hold-down time that it is tried
  * only when no other works. */
 bool rdmux_failover_leaves_out(const struct rdmux_ep *ep, size_t rank);
-/* Returns the only device that the endpoint may use while the peer has an import whose atomics are
- * valid on that device alone. "": any device. */
-const char *rdmux_failover_bound_device(struct rdmux_ep *ep);
 /* Orders the ranks for the search: first the failback goal, if this move is a failback. Then
  * healthy paths, the path that was just lost but worked until then, paths whose attempts failed
  * within the hold-down time, and paths that fail repeatedly. */

@@ -3,7 +3,6 @@
 #include "api/core/ep.h"
 #include "api/failover/failover.h"
 #include "api/failover/failover_state.h"
-#include "api/object/importers.h"
 #include "api/session/setup_state.h"
 #include "negotiation/handshake.h"
 
@@ -16,15 +15,6 @@ static struct rdmux_handshake *handshake_of(const struct rdmux_ep *ep)
 {
     const struct rdmux_setup *setup = ep->setup != NULL ? ep->setup : ep->failover->setup;
     return setup->handshake;
-}
-
-const char *rdmux_failover_bound_device(struct rdmux_ep *ep)
-{
-    char *bound = ep->retention.bound_device;
-    if (bound[0] != '\0' && !rdmux_mr_has_importer(ep->fabric, ep->id, RDMUX_ACCESS_ATOMIC_DEVICE)) {
-        bound[0] = '\0';
-    }
-    return bound;
 }
 
 bool rdmux_failover_leaves_out(const struct rdmux_ep *ep, size_t rank)

@@ -57,11 +57,11 @@ static uint64_t larger(uint64_t a, uint64_t b)
 static void count_shared_receives(struct rdmux_ep *ep)
 {
     struct rdmux_replay *replay = &ep->failover->replay;
-    struct rdmux_request *at = ep->retention.srq_seen == NULL ? ep->shared.done
-                                                              : ep->retention.srq_seen->next;
+    struct rdmux_request *at = ep->shared.counted == NULL ? ep->shared.done
+                                                          : ep->shared.counted->next;
     for (; at != NULL; at = at->next) {
         replay->received += at->status == RDMUX_OK;
-        ep->retention.srq_seen = at;
+        rdmux_srq_mark_counted(ep, at);
     }
 }
 

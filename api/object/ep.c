@@ -482,7 +482,7 @@ void rdmux_ep_linger_step(struct rdmux_ep *ep)
 
 uint64_t rdmux_ep_linger_deadline(const struct rdmux_ep *ep)
 {
-    return rdmux_ep_lingers(ep) ? ep->end.deadline_ns : UINT64_MAX;
+    return rdmux_ep_lingers(ep) ? ep->flow.linger_deadline_ns : UINT64_MAX;
 }
 
 void rdmux_ep_linger_over(struct rdmux_ep *ep)

@@ -13,6 +13,7 @@
 #include "api/data/srq.h"
 #include "api/object/control_send.h"
 #include "api/object/ep.h"
+#include "api/object/importers.h"
 #include "api/object/inbox.h"
 #include "api/object/mr_export.h"
 #include "api/object/peer_process.h"
@@ -206,7 +207,7 @@ static void answer_import(struct rdmux_ep *ep, const struct rdmux_message *quest
                 answer.access &= ~(uint32_t)RDMUX_ACCESS_REMOTE_ATOMIC;
                 answer.access |= RDMUX_ACCESS_ATOMIC_DEVICE; /* why the right is missing */
             } else if ((mr->access & RDMUX_ACCESS_ATOMIC_DEVICE) != 0 && ep->failover != NULL) {
-                memcpy(ep->retention.bound_device, ep->info.device, sizeof(ep->info.device));
+                memcpy(ep->session.bound_device, ep->info.device, sizeof(ep->info.device));
             }
         }
         if (status == RDMUX_OK) {
@@ -276,6 +277,15 @@ static void handle_end(struct rdmux_ep *ep, const struct rdmux_message *message)
     rdmux_ep_tell(ep, &answer);
     ep->session.has_end = true;
     rdmux_ep_fail(ep, RDMUX_OK, "shut down by the peer");
+}
+
+const char *rdmux_ep_bound_device(struct rdmux_ep *ep)
+{
+    if (ep->session.bound_device[0] != '\0' &&
+        !rdmux_mr_has_importer(ep->fabric, ep->id, RDMUX_ACCESS_ATOMIC_DEVICE)) {
+        ep->session.bound_device[0] = '\0';
+    }
+    return ep->session.bound_device;
 }
 
 void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size)

@@ -10,7 +10,6 @@
 #include "api/data/fault.h"
 #include "api/data/request.h"
 #include "api/data/srq.h"
-#include "api/failover/failover.h"
 #include "api/loop/descriptors.h"
 #include "api/loop/worker.h"
 #include "api/object/domain.h"
@@ -19,6 +18,7 @@
 #include "api/progress/cq_domain.h"
 #include "api/progress/cq_owner.h"
 #include "api/progress/endpoint_table.h"
+#include "api/session/control.h"
 #include "api/session/setup_state.h"
 #include "api/setup/setup.h"
 #include "negotiation/control_channel.h"
@@ -262,7 +262,7 @@ static enum rdmux_status ask_for_device(struct rdmux_ep *ep, const struct rdmux_
  * device only. */
 static enum rdmux_status check_scope(struct rdmux_ep *ep, const struct rdmux_offer_path *path)
 {
-    const char *bound = ep->failover == NULL ? "" : rdmux_failover_bound_device(ep);
+    const char *bound = ep->failover == NULL ? "" : rdmux_ep_bound_device(ep);
     if (bound[0] == '\0' || strcmp(bound, path->path.device) == 0) {
         return RDMUX_OK;
     }
