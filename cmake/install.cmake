@@ -31,6 +31,8 @@ install(FILES ${PROJECT_BINARY_DIR}/rdmux-config.cmake
 configure_file(cmake/rdmux.pc.in rdmux.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/rdmux.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
+# For authors of bindings.
+install(FILES docs/interface.json DESTINATION ${CMAKE_INSTALL_DATADIR}/rdmux)
 install(FILES LICENSE docs/PROVIDER-GUIDE.md docs/SEMANTICS.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 # For authors of providers: the skeleton to copy, and the toy to read beside the guide.
 install(DIRECTORY tests/plugins/skeleton tests/plugins/toy

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 # Every header compiles on its own: public headers as C11 and C++17, without any macro of the
-# project, internal headers as the library's C.
+# project, internal headers as the library's C. docs/interface.json describes rdmux.h as it is.
 set -euo pipefail
 cd "${RDMUX_SOURCE:-$(dirname "${BASH_SOURCE[0]}")/../..}"
 # shellcheck source=scripts/lib.sh
@@ -49,4 +49,10 @@ while IFS= read -r header; do
         ;;
     esac
 done < <(project_files '*.h')
+
+if have clang && have jq; then
+    tap 'docs/interface.json is the interface of rdmux.h' scripts/interface --check
+else
+    tap_skip 'docs/interface.json is the interface of rdmux.h' 'clang or jq is not installed'
+fi
 tap_end

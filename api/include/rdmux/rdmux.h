@@ -120,10 +120,9 @@ enum {
     RDMUX_TOKEN_SIZE = 64,        /* bytes of a region token */
 };
 
-#define RDMUX_NEVER UINT32_C(0xffffffff) /* in a time field: no limit */
-#define RDMUX_OFF \
-    UINT32_C(     \
-        0xffffffff) /* in a field whose zero means "default": the feature is off (or the value 0) */
+#define RDMUX_NEVER 0xffffffffu /* in a time field: no limit */
+/* In a field whose zero means "default": the feature is off (or the value 0). */
+#define RDMUX_OFF 0xffffffffu
 
 /* Capabilities of an endpoint: for rdmux_ep_attr.require and require_native, and for the fields
  * native and emulated of info structs. */
@@ -1198,7 +1197,7 @@ RDMUX_API void *rdmux_ep_user(struct rdmux_ep *ep);
  * Threads     Its cq.
  * Errors      RDMUX_INVALID (not connected), RDMUX_TIMED_OUT, or why the endpoint ended meanwhile
  */
-RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_ep_shutdown(struct rdmux_ep *ep, int timeout_ms);
+RDMUX_API enum rdmux_status rdmux_ep_shutdown(struct rdmux_ep *ep, int timeout_ms);
 
 /*
  * Ends the endpoint at once, closes its remotes and frees it. No completion names it afterwards,
@@ -1344,6 +1343,28 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_post_recv(struct rdmux_ep *ep
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_srq_post_recv(struct rdmux_srq *srq,
                                                                  const struct rdmux_wr *wrs,
                                                                  size_t count, size_t *posted);
+
+/* ------------------------------------------------------------------------------------- bindings */
+
+/*
+ * The RDMUX_*_INIT macros as functions, for programs in other languages: docs/interface.json has
+ * the structs' layouts. Each sets size to the smaller of `size` and the struct's size in this
+ * library, and all other bytes of the caller's `size` to 0.
+ * out      size bytes of the caller. NULL, or fewer than 4 bytes: nothing is written.
+ * Threads  Any.
+ */
+RDMUX_API void rdmux_fabric_auth_init(struct rdmux_fabric_auth *out, size_t size);
+RDMUX_API void rdmux_fabric_attr_init(struct rdmux_fabric_attr *out, size_t size);
+RDMUX_API void rdmux_path_info_init(struct rdmux_path_info *out, size_t size);
+RDMUX_API void rdmux_cq_attr_init(struct rdmux_cq_attr *out, size_t size);
+RDMUX_API void rdmux_mr_attr_init(struct rdmux_mr_attr *out, size_t size);
+RDMUX_API void rdmux_remote_info_init(struct rdmux_remote_info *out, size_t size);
+RDMUX_API void rdmux_ep_attr_init(struct rdmux_ep_attr *out, size_t size);
+RDMUX_API void rdmux_listen_attr_init(struct rdmux_listen_attr *out, size_t size);
+RDMUX_API void rdmux_peer_init(struct rdmux_peer *out, size_t size);
+RDMUX_API void rdmux_ep_info_init(struct rdmux_ep_info *out, size_t size);
+RDMUX_API void rdmux_ep_stats_init(struct rdmux_ep_stats *out, size_t size);
+RDMUX_API void rdmux_srq_attr_init(struct rdmux_srq_attr *out, size_t size);
 
 #ifdef __cplusplus
 }
