@@ -221,6 +221,9 @@ static RDMUX_COLD struct rdmux_wc *take_shared_receives(struct rdmux_ep *ep, str
         rdmux_srq_returned(ep->srq, request);
         rdmux_srq_put(ep->srq, request);
     }
+    if (ep->srq->is_sharing_due) {
+        rdmux_srq_share_out(ep->srq);
+    }
     return at;
 }
 

@@ -30,6 +30,31 @@ void rdmux_srq_append(struct rdmux_srq *srq, struct rdmux_request *request)
     srq->posted_count++;
 }
 
+void rdmux_srq_prepend(struct rdmux_srq *srq, struct rdmux_request *request)
+{
+    request->next = srq->posted;
+    srq->posted = request;
+    if (request->next == NULL) {
+        srq->posted_last = request;
+    }
+    srq->posted_count++;
+}
+
+void rdmux_srq_remove(struct rdmux_srq *srq, struct rdmux_request *before,
+                      struct rdmux_request *request)
+{
+    if (before == NULL) {
+        srq->posted = request->next;
+    } else {
+        before->next = request->next;
+    }
+    if (srq->posted_last == request) {
+        srq->posted_last = before;
+    }
+    srq->posted_count--;
+    request->next = NULL;
+}
+
 /* ----------------------------------------------------------------------------- sharing receives */
 
 /* Returns the number of posted receives that are not set aside for an endpoint. */
@@ -64,6 +89,18 @@ void rdmux_srq_tell(struct rdmux_ep *ep)
     }
 }
 
+/* Tells endpoints that have reserved receives, but those of one provider cq, that others wait. */
+static void tell_holders(struct rdmux_srq *srq, const struct rdmux_provider_cq *but)
+{
+    const struct rdmux_list *eps = &srq->cq->lists.eps;
+    for (struct rdmux_list *at = eps->next; at != eps; at = at->next) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, places.cq);
+        if (ep->srq == srq && ep->shared.reserved != 0 && ep->path->cq != but) {
+            tell_later(ep);
+        }
+    }
+}
+
 /* Puts the endpoint into the queue of waiting endpoints. Notifies endpoints of other provider cqs
  * that have reserved receives. A provider knows the reservations of its own endpoints. */
 static void wait_for_receive(struct rdmux_ep *ep)
@@ -73,29 +110,57 @@ static void wait_for_receive(struct rdmux_ep *ep)
         return;
     }
     rdmux_list_append(&srq->waiting, &ep->shared.link);
-    if (srq->set_aside == 0) {
-        return;
-    }
-    for (struct rdmux_list *at = ep->cq->lists.eps.next; at != &ep->cq->lists.eps; at = at->next) {
-        struct rdmux_ep *other = RDMUX_CONTAINER(at, struct rdmux_ep, places.cq);
-        if (other->srq == srq && other->shared.reserved != 0 && other->path->cq != ep->path->cq) {
-            tell_later(other);
-        }
+    if (srq->set_aside != 0) {
+        tell_holders(srq, ep->path->cq);
     }
 }
 
-/* Sets unclaimed receives aside for waiting endpoints, one each, oldest first. */
-static void offer_receives(struct rdmux_srq *srq)
+/* Sets an unclaimed receive aside for the endpoint that has waited longest. Returns false if none
+ * waits. */
+static bool offer_receive(struct rdmux_srq *srq)
 {
-    while (unclaimed_receives(srq) != 0 && !rdmux_list_empty(&srq->waiting)) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(srq->waiting.next, struct rdmux_ep, shared.link);
-        rdmux_list_remove(&ep->shared.link);
-        if (rdmux_ep_delivers(ep)) {
-            ep->shared.offered++;
-            srq->set_aside++;
-            tell_later(ep);
-        }
+    if (rdmux_list_empty(&srq->waiting)) {
+        return false;
     }
+    struct rdmux_ep *ep = RDMUX_CONTAINER(srq->waiting.next, struct rdmux_ep, shared.link);
+    rdmux_list_remove(&ep->shared.link);
+    if (rdmux_ep_delivers(ep)) {
+        ep->shared.offered++;
+        srq->set_aside++;
+        tell_later(ep);
+    }
+    return true;
+}
+
+/* A device that holds no receive cannot wait for one as an endpoint does. So endpoints that have
+ * reserved receives are asked for what they do not use, once until the device has one. */
+static void recall_for_devices(struct rdmux_srq *srq)
+{
+    if (!rdmux_srq_has_starving_device(srq)) {
+        srq->has_recalled = false;
+    } else if (!srq->has_recalled && srq->set_aside != 0) {
+        srq->has_recalled = true;
+        tell_holders(srq, NULL);
+    }
+}
+
+void rdmux_srq_share_out(struct rdmux_srq *srq)
+{
+    srq->is_sharing_due = false;
+    if (srq->device_count == 0) {
+        while (unclaimed_receives(srq) != 0 && offer_receive(srq)) {
+        }
+        return;
+    }
+    const uint32_t waiting = srq->cq->domain_count; /* the turn after those of the domains */
+    uint32_t in_vain = 0;                           /* consecutive turns that took nothing */
+    while (unclaimed_receives(srq) != 0 && in_vain <= waiting) {
+        uint32_t turn = srq->turn <= waiting ? srq->turn : 0;
+        srq->turn = turn + 1;
+        bool has_taken = turn == waiting ? offer_receive(srq) : rdmux_srq_device_lend(srq, turn);
+        in_vain = has_taken ? 0 : in_vain + 1;
+    }
+    recall_for_devices(srq);
 }
 
 struct rdmux_request *rdmux_srq_take(struct rdmux_ep *ep)
@@ -164,7 +229,7 @@ void rdmux_srq_leave(struct rdmux_ep *ep)
     ep->shared.offered = 0;
     ep->shared.news = false;
     rdmux_list_remove(&ep->shared.link);
-    offer_receives(ep->srq);
+    rdmux_srq_share_out(ep->srq);
 }
 
 uint32_t rdmux_provider_reserve(struct rdmux_provider_ep *path, uint32_t count)
@@ -196,13 +261,13 @@ void rdmux_provider_unreserve(struct rdmux_provider_ep *path, uint32_t count)
     assert(count <= ep->shared.reserved);
     ep->shared.reserved -= count;
     ep->srq->set_aside -= count;
-    offer_receives(ep->srq);
+    rdmux_srq_share_out(ep->srq);
 }
 
 int rdmux_provider_receives_awaited(const struct rdmux_provider_ep *path)
 {
     const struct rdmux_srq *srq = path->ep->srq;
-    return srq != NULL && !rdmux_list_empty(&srq->waiting);
+    return srq != NULL && (!rdmux_list_empty(&srq->waiting) || rdmux_srq_has_starving_device(srq));
 }
 
 /* -------------------------------------------------------------------------------------- records */
@@ -225,24 +290,16 @@ void rdmux_srq_unput(struct rdmux_srq *srq, struct rdmux_request *request)
     for (uint16_t i = 0; i < request->sge_count; i++) {
         request->length += request->sges[i].length;
     }
-    if (srq->device != NULL && rdmux_srq_device_post(srq, request) == RDMUX_OK) {
-        return;
-    }
-    request->next = srq->posted;
-    srq->posted = request;
-    if (request->next == NULL) {
-        srq->posted_last = request;
-    }
-    srq->posted_count++;
-    offer_receives(srq);
+    rdmux_srq_prepend(srq, request);
+    rdmux_srq_share_out(srq);
 }
 
-/* Tells the software or device SRQ of each domain about new receives. */
+/* Tells the software SRQ of each domain about new receives. */
 static void tell_providers(struct rdmux_srq *srq, struct rdmux_request *request)
 {
     struct rdmux_cq *cq = srq->cq;
     for (uint32_t i = 0; i < cq->domain_count; i++) {
-        if (srq->provider[i] != NULL) {
+        if (srq->provider[i] != NULL && srq->devices[i] == NULL) {
             enum rdmux_status status = cq->domains[i].ops->srq_post_recv(srq->provider[i], request,
                                                                          1);
             if (status != RDMUX_OK) {
@@ -255,13 +312,13 @@ static void tell_providers(struct rdmux_srq *srq, struct rdmux_request *request)
 
 static void close_provider(struct rdmux_srq *srq, uint32_t index)
 {
-    const struct rdmux_cq_domain *domain = &srq->cq->domains[index];
-    domain->ops->srq_close(srq->provider[index]);
-    if (rdmux_srq_is_device(domain->ops)) {
-        rdmux_srq_device_close(srq);
-    }
-    rdmux_release(srq->cq->fabric, srq->provider[index]);
+    struct rdmux_provider_srq *provider = srq->provider[index];
     srq->provider[index] = NULL;
+    srq->cq->domains[index].ops->srq_close(provider);
+    if (srq->devices[index] != NULL) {
+        rdmux_srq_device_close(srq, index);
+    }
+    rdmux_release(srq->cq->fabric, provider);
 }
 
 /* Keeps the regions of a receive apart from its list: which registration is needed depends on the
@@ -296,20 +353,17 @@ static enum rdmux_status queue_receive(struct rdmux_srq *srq, const struct rdmux
         return status;
     }
     keep_regions(srq, index, request);
-    if (srq->device != NULL) {
-        status = rdmux_srq_device_post(srq, request);
+    if (srq->device_count != 0) {
+        status = rdmux_srq_devices_check(srq, request);
         if (status != RDMUX_OK) {
             request->next = next;
             return status;
         }
-        srq->free = next;
-        srq->used++;
-        return RDMUX_OK;
     }
     srq->free = next;
     srq->used++;
     rdmux_srq_append(srq, request);
-    offer_receives(srq);
+    rdmux_srq_share_out(srq);
     tell_providers(srq, request);
     return RDMUX_OK;
 }
@@ -354,34 +408,15 @@ enum rdmux_status rdmux_srq_recv(struct rdmux_srq *srq, void *buf, size_t length
     return rdmux_srq_post_recv(srq, &wr, 1, NULL);
 }
 
-static enum rdmux_status refuse_company(const struct rdmux_provider_ops *ops,
-                                        const struct rdmux_provider_ops *other)
+/* Ends the loans to devices that no endpoint uses, as their receives would wait for nobody. `but`:
+ * the domain of an endpoint that is set up. */
+static void close_unused_devices(struct rdmux_srq *srq, uint32_t but)
 {
-    return rdmux_fail(RDMUX_UNSUPPORTED,
-                      "%s: the SRQ serves endpoints of %s, and a device that matches messages with "
-                      "receives by itself cannot share it; use an SRQ for each",
-                      ops->name, other->name);
-}
-
-/* Checks the providers of the SRQ: if a device matches messages, all endpoints of the SRQ are on
- * that device. */
-static enum rdmux_status check_company(struct rdmux_srq *srq, uint32_t index)
-{
-    const struct rdmux_cq_domain *domains = srq->cq->domains;
-    bool alone = rdmux_srq_is_device(domains[index].ops);
     for (uint32_t i = 0; i < srq->cq->domain_count; i++) {
-        if (i == index || srq->provider[i] == NULL) {
-            continue;
-        }
-        bool other_alone = rdmux_srq_is_device(domains[i].ops);
-        if ((alone || other_alone) && srq->users[i] != 0) {
-            return refuse_company(domains[index].ops, domains[i].ops);
-        }
-        if (other_alone) {
+        if (i != but && srq->devices[i] != NULL && srq->users[i] == 0) {
             close_provider(srq, i);
         }
     }
-    return RDMUX_OK;
 }
 
 /* Opens the provider SRQ. max_sge: pieces of a list that the device takes. */
@@ -403,10 +438,11 @@ static enum rdmux_status open_provider(struct rdmux_srq *srq, uint32_t index, ui
     provider->cq = cq->domains[index].cq;
     provider->srq = srq;
     rdmux_error_clear();
-    enum rdmux_status status = ops->srq_open(provider, srq->ring.depth,
-                                             wish < max_sge ? wish : max_sge);
-    if (status == RDMUX_OK && rdmux_srq_is_device(ops)) {
-        status = rdmux_srq_device_open(srq, provider, max_sge);
+    const bool is_device = rdmux_srq_is_device(ops);
+    const uint32_t depth = is_device ? rdmux_srq_next_share(srq) : srq->ring.depth;
+    enum rdmux_status status = ops->srq_open(provider, depth, wish < max_sge ? wish : max_sge);
+    if (status == RDMUX_OK && is_device) {
+        status = rdmux_srq_device_open(srq, index, provider, depth, max_sge);
     }
     if (status != RDMUX_OK) {
         rdmux_release(cq->fabric, provider);
@@ -427,8 +463,9 @@ enum rdmux_status rdmux_srq_domain(struct rdmux_srq *srq, struct rdmux_provider_
     if (index == cq->domain_count) {
         return rdmux_fail(RDMUX_INVALID, "srq: not on this cq");
     }
-    enum rdmux_status status = check_company(srq, index);
-    if (status == RDMUX_OK && srq->provider[index] == NULL) {
+    enum rdmux_status status = RDMUX_OK;
+    close_unused_devices(srq, index);
+    if (srq->provider[index] == NULL) {
         status = open_provider(srq, index, max_sge == 0 ? RDMUX_SGE_MAX : max_sge);
     }
     *out = srq->provider[index];
@@ -437,10 +474,16 @@ enum rdmux_status rdmux_srq_domain(struct rdmux_srq *srq, struct rdmux_provider_
 
 void rdmux_srq_use(struct rdmux_srq *srq, const struct rdmux_provider_srq *provider, int change)
 {
+    uint32_t others = 0;
     for (uint32_t i = 0; i < srq->cq->domain_count; i++) {
         if (srq->provider[i] == provider) {
             srq->users[i] += (uint32_t)change;
+        } else {
+            others += srq->users[i];
         }
+    }
+    if (change < 0 && others != 0) {
+        close_unused_devices(srq, RDMUX_CQ_DOMAINS_MAX);
     }
 }
 
@@ -453,7 +496,7 @@ enum rdmux_status rdmux_srq_create(struct rdmux_fabric *fabric, struct rdmux_cq 
     *out = NULL;
     struct rdmux_srq_attr all = RDMUX_SRQ_ATTR_INIT;
     if (attr != NULL) {
-        if (attr->size < offsetof(struct rdmux_srq_attr, spare0)) {
+        if (attr->size < offsetof(struct rdmux_srq_attr, device_share)) {
             return rdmux_fail(RDMUX_INVALID,
                               "rdmux_srq_create: attr.size is %u; use RDMUX_SRQ_ATTR_INIT",
                               attr->size);
@@ -463,13 +506,14 @@ enum rdmux_status rdmux_srq_create(struct rdmux_fabric *fabric, struct rdmux_cq 
     uint32_t depth = all.depth == 0 ? DEFAULT_DEPTH : all.depth;
     uint32_t max_sge = all.max_sge == 0 ? DEFAULT_MAX_SGE : all.max_sge;
     if (fabric == NULL || cq == NULL || cq->fabric != fabric || depth > DEPTH_MAX ||
-        max_sge > RDMUX_SGE_MAX) {
+        max_sge > RDMUX_SGE_MAX || all.device_share > depth) {
         return rdmux_fail(RDMUX_INVALID, "rdmux_srq_create: %s",
-                          fabric == NULL         ? "fabric is NULL"
-                          : cq == NULL           ? "cq is NULL"
-                          : cq->fabric != fabric ? "cq belongs to another fabric"
-                          : depth > DEPTH_MAX    ? "attr.depth is above 65,536"
-                                                 : "attr.max_sge is above 16");
+                          fabric == NULL            ? "fabric is NULL"
+                          : cq == NULL              ? "cq is NULL"
+                          : cq->fabric != fabric    ? "cq belongs to another fabric"
+                          : depth > DEPTH_MAX       ? "attr.depth is above 65,536"
+                          : max_sge > RDMUX_SGE_MAX ? "attr.max_sge is above 16"
+                                                    : "attr.device_share is above attr.depth");
     }
     if (!rdmux_cq_enter(cq)) {
         return rdmux_fail(RDMUX_INVALID,
@@ -486,6 +530,7 @@ enum rdmux_status rdmux_srq_create(struct rdmux_fabric *fabric, struct rdmux_cq 
     }
     srq->cq = cq;
     srq->reserved = depth;
+    srq->device_share = all.device_share;
     rdmux_list_init(&srq->waiting);
     status = rdmux_ring_create(fabric, &srq->ring, depth, max_sge, 0);
     if (status != RDMUX_OK) {
@@ -494,7 +539,8 @@ enum rdmux_status rdmux_srq_create(struct rdmux_fabric *fabric, struct rdmux_cq 
     srq->regions = rdmux_allocate_sparse(fabric,
                                          (size_t)depth * max_sge * sizeof(struct rdmux_mr *));
     srq->counts = rdmux_allocate(fabric, depth * sizeof(*srq->counts));
-    if (srq->regions == NULL || srq->counts == NULL) {
+    srq->holders = rdmux_allocate(fabric, depth * sizeof(*srq->holders));
+    if (srq->regions == NULL || srq->counts == NULL || srq->holders == NULL) {
         status = rdmux_fail(RDMUX_NO_MEMORY, "rdmux_srq_create: out of memory");
         goto release_ring;
     }
@@ -507,6 +553,7 @@ enum rdmux_status rdmux_srq_create(struct rdmux_fabric *fabric, struct rdmux_cq 
     goto leave;
 
 release_ring:
+    rdmux_release(fabric, srq->holders);
     rdmux_release(fabric, srq->counts);
     rdmux_release(fabric, srq->regions);
     rdmux_ring_destroy(fabric, &srq->ring);
@@ -543,6 +590,7 @@ enum rdmux_status rdmux_srq_destroy(struct rdmux_srq *srq)
     }
     rdmux_cq_unreserve(cq, srq->reserved);
     cq->srq_count--;
+    rdmux_release(cq->fabric, srq->holders);
     rdmux_release(cq->fabric, srq->counts);
     rdmux_release(cq->fabric, srq->regions);
     rdmux_ring_destroy(cq->fabric, &srq->ring);

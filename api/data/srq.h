@@ -41,6 +41,14 @@ enum rdmux_status rdmux_srq_domain(struct rdmux_srq *srq, struct rdmux_provider_
 void rdmux_srq_use(struct rdmux_srq *srq, const struct rdmux_provider_srq *provider, int change);
 /* Appends this record to the posted list. */
 void rdmux_srq_append(struct rdmux_srq *srq, struct rdmux_request *request);
+/* Puts this record at the front of the posted list. */
+void rdmux_srq_prepend(struct rdmux_srq *srq, struct rdmux_request *request);
+/* Takes this record out of the posted list. before: the record in front of it, NULL: none. */
+void rdmux_srq_remove(struct rdmux_srq *srq, struct rdmux_request *before,
+                      struct rdmux_request *request);
+/* Owner, outside of a provider's call: gives unclaimed receives to endpoints that wait for one and
+ * to devices that hold less than their share, one each in turn. */
+void rdmux_srq_share_out(struct rdmux_srq *srq);
 
 /* Owner: appends a receive that is done to those that the endpoint returns. [data path] */
 static inline void rdmux_srq_append_done(struct rdmux_ep *ep, struct rdmux_request *request)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Receives of an SRQ whose device matches messages. A record at the device is marked `internal`.
- * Each record has bytes registered with the device, for a receive without a region, or with a list
- * that the device does not take.
+ * Receives on loan to a device. A record at a device is marked `internal`, and srq->holders names
+ * the device. Each record has bytes registered with the device, for a receive without a region, or
+ * with a list that the device does not take.
  */
 #include "api/data/srq_device.h"
 
@@ -23,6 +23,9 @@ struct rdmux_srq_device {
     struct rdmux_provider_srq *provider;
     const struct rdmux_provider_ops *ops;
     struct rdmux_provider_domain *domain;
+    uint32_t share;   /* most receives that the device holds */
+    uint32_t lent;    /* receives that the device holds */
+    bool has_refused; /* it did not take the last receive; logged once */
     uint32_t max_sge; /* pieces of a list that the device takes */
     uint32_t slot;    /* bytes for each record */
     uint8_t *bytes;
@@ -41,35 +44,70 @@ static size_t index_of(const struct rdmux_srq *srq, const struct rdmux_request *
     return (size_t)(request - srq->ring.records);
 }
 
-/* Finds the pieces' registrations with the device, or uses the bytes of the record instead. */
-static enum rdmux_status find_keys(struct rdmux_srq *srq, struct rdmux_request *request)
+/* Returns whether the record goes to the device with its own list, and not through the bytes of the
+ * record. */
+static bool has_keys(const struct rdmux_srq *srq, const struct rdmux_srq_device *device,
+                     const struct rdmux_request *request)
 {
-    struct rdmux_srq_device *device = srq->device;
     size_t index = index_of(srq, request);
-    struct rdmux_provider_sge *sges = request->sges;
     struct rdmux_mr *const *regions = &srq->regions[index * srq->ring.max_sge];
-    bool missing = false;
-    for (uint16_t i = 0; i < request->sge_count; i++) {
-        sges[i].mr = regions[i] == NULL ? NULL : rdmux_mr_with(regions[i], device->domain);
-        missing = missing || sges[i].mr == NULL;
+    if ((device->ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) == 0) {
+        return true;
     }
-    bool is_too_long = request->sge_count > device->max_sge;
-    if ((!missing && !is_too_long) || (device->ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) == 0) {
+    for (uint16_t i = 0; i < srq->counts[index]; i++) {
+        if (regions[i] == NULL || rdmux_mr_with(regions[i], device->domain) == NULL) {
+            return false;
+        }
+    }
+    return srq->counts[index] <= device->max_sge;
+}
+
+static enum rdmux_status check_record(const struct rdmux_srq *srq,
+                                      const struct rdmux_srq_device *device,
+                                      const struct rdmux_request *request)
+{
+    if (request->length <= device->slot || has_keys(srq, device, request)) {
         return RDMUX_OK;
     }
-    if (request->length > device->slot && is_too_long) {
+    if (srq->counts[index_of(srq, request)] > device->max_sge) {
         return rdmux_fail(
             RDMUX_INVALID,
             "srq_recv: a receive of more than %u pieces may be %u bytes long on %s, not %llu; use "
             "fewer pieces",
             device->max_sge, device->slot, device->ops->name, (unsigned long long)request->length);
     }
-    if (request->length > device->slot) {
-        return rdmux_fail(
-            RDMUX_INVALID,
-            "srq_recv: a receive without a region may be %u bytes long on %s, not %llu; "
-            "register its memory",
-            device->slot, device->ops->name, (unsigned long long)request->length);
+    return rdmux_fail(RDMUX_INVALID,
+                      "srq_recv: a receive without a region may be %u bytes long on %s, not %llu; "
+                      "register its memory",
+                      device->slot, device->ops->name, (unsigned long long)request->length);
+}
+
+enum rdmux_status rdmux_srq_devices_check(const struct rdmux_srq *srq,
+                                          const struct rdmux_request *request)
+{
+    for (uint32_t i = 0; i < srq->cq->domain_count; i++) {
+        enum rdmux_status status = srq->devices[i] == NULL
+                                       ? RDMUX_OK
+                                       : check_record(srq, srq->devices[i], request);
+        if (status != RDMUX_OK) {
+            return status;
+        }
+    }
+    return RDMUX_OK;
+}
+
+/* Sets the registrations of the pieces, or uses the bytes of the record instead. */
+static void set_keys(struct rdmux_srq *srq, struct rdmux_srq_device *device,
+                     struct rdmux_request *request)
+{
+    size_t index = index_of(srq, request);
+    if (has_keys(srq, device, request)) {
+        struct rdmux_mr *const *regions = &srq->regions[index * srq->ring.max_sge];
+        for (uint16_t i = 0; i < request->sge_count; i++) {
+            request->sges[i].mr = regions[i] == NULL ? NULL
+                                                     : rdmux_mr_with(regions[i], device->domain);
+        }
+        return;
     }
     device->bounced[index] = (struct rdmux_provider_sge){
         .addr = device->bytes + index * device->slot,
@@ -79,7 +117,6 @@ static enum rdmux_status find_keys(struct rdmux_srq *srq, struct rdmux_request *
     request->sges = &device->bounced[index];
     request->sge_count = 1;
     request->keys = RDMUX_BOUNCE_BOUNCED;
-    return RDMUX_OK;
 }
 
 /* Restores the application's list of the record. */
@@ -94,20 +131,56 @@ static void forget_keys(struct rdmux_srq *srq, struct rdmux_request *request)
     request->sge_count = srq->counts[index];
 }
 
-enum rdmux_status rdmux_srq_device_post(struct rdmux_srq *srq, struct rdmux_request *request)
+/* Takes the oldest posted record that the device can hold out of the list; NULL: there is none. */
+static struct rdmux_request *take_posted(struct rdmux_srq *srq,
+                                         const struct rdmux_srq_device *device)
 {
-    struct rdmux_srq_device *device = srq->device;
-    enum rdmux_status status = find_keys(srq, request);
-    if (status != RDMUX_OK) {
-        return status;
+    struct rdmux_request *before = NULL;
+    for (struct rdmux_request *at = srq->posted; at != NULL; before = at, at = at->next) {
+        if (at->length <= device->slot || has_keys(srq, device, at)) {
+            rdmux_srq_remove(srq, before, at);
+            return at;
+        }
     }
+    return NULL;
+}
+
+static enum rdmux_status lend(struct rdmux_srq *srq, uint32_t index, struct rdmux_request *request)
+{
+    struct rdmux_srq_device *device = srq->devices[index];
+    set_keys(srq, device, request);
     request->internal = 1;
-    status = device->ops->srq_post_recv(device->provider, request, 1);
+    srq->holders[index_of(srq, request)] = (uint8_t)index;
+    device->lent++;
+    enum rdmux_status status = device->ops->srq_post_recv(device->provider, request, 1);
     if (status != RDMUX_OK) {
-        request->internal = 0;
+        rdmux_srq_filled(srq, request);
         forget_keys(srq, request);
     }
     return status;
+}
+
+bool rdmux_srq_device_lend(struct rdmux_srq *srq, uint32_t index)
+{
+    struct rdmux_srq_device *device = srq->devices[index];
+    if (device == NULL || device->lent >= device->share) {
+        return false;
+    }
+    struct rdmux_request *request = take_posted(srq, device);
+    if (request == NULL) {
+        return false;
+    }
+    rdmux_error_clear();
+    bool was_refused = lend(srq, index, request) != RDMUX_OK;
+    if (was_refused) {
+        rdmux_srq_prepend(srq, request);
+        if (!device->has_refused) {
+            rdmux_log(srq->cq->fabric, RDMUX_LOG_ERROR, "srq: %s refused a receive: %s",
+                      device->ops->name, rdmux_last_error());
+        }
+    }
+    device->has_refused = was_refused;
+    return !was_refused;
 }
 
 static enum rdmux_status make_bytes(struct rdmux_srq *srq, struct rdmux_srq_device *device)
@@ -138,11 +211,12 @@ static enum rdmux_status make_bytes(struct rdmux_srq *srq, struct rdmux_srq_devi
     return status;
 }
 
-static void destroy_device_srq(struct rdmux_srq *srq)
+static void destroy_device(struct rdmux_srq *srq, uint32_t index)
 {
-    struct rdmux_srq_device *device = srq->device;
+    struct rdmux_srq_device *device = srq->devices[index];
     struct rdmux_fabric *fabric = srq->cq->fabric;
-    srq->device = NULL;
+    srq->devices[index] = NULL;
+    srq->device_count--;
     if (device->mr != NULL && device->mr->domain != NULL) {
         device->ops->mr_deregister(device->mr);
     }
@@ -152,21 +226,48 @@ static void destroy_device_srq(struct rdmux_srq *srq)
     rdmux_release(fabric, device);
 }
 
-static void take_back_all(struct rdmux_srq *srq)
+/* Returns whether the record was filled through the device's bytes, and not returned yet. */
+static bool is_bounced_by(const struct rdmux_srq *srq, const struct rdmux_srq_device *device,
+                          const struct rdmux_request *request)
 {
+    return request->keys == RDMUX_BOUNCE_BOUNCED &&
+           request->sges == &device->bounced[index_of(srq, request)];
+}
+
+static void take_back_all(struct rdmux_srq *srq, uint32_t index)
+{
+    const struct rdmux_srq_device *device = srq->devices[index];
     for (uint32_t i = 0; i < srq->ring.depth; i++) {
         struct rdmux_request *request = &srq->ring.records[i];
-        if (request->internal) {
-            request->internal = 0;
+        if (request->internal && srq->holders[i] == index) {
+            rdmux_srq_filled(srq, request);
             forget_keys(srq, request);
             rdmux_srq_append(srq, request);
-        } else {
-            rdmux_srq_returned(srq, request); /* filled, but not returned yet */
+        } else if (is_bounced_by(srq, device, request)) {
+            rdmux_srq_returned(srq, request);
         }
     }
 }
 
-enum rdmux_status rdmux_srq_device_open(struct rdmux_srq *srq, struct rdmux_provider_srq *provider,
+bool rdmux_srq_has_starving_device(const struct rdmux_srq *srq)
+{
+    for (uint32_t i = 0; srq->device_count != 0 && i < srq->cq->domain_count; i++) {
+        if (srq->devices[i] != NULL && srq->devices[i]->lent == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+uint32_t rdmux_srq_next_share(const struct rdmux_srq *srq)
+{
+    uint32_t share = srq->device_share != 0 ? srq->device_share
+                                            : srq->ring.depth >> (srq->device_count + 1);
+    return share == 0 ? 1 : share < srq->ring.depth ? share : srq->ring.depth;
+}
+
+enum rdmux_status rdmux_srq_device_open(struct rdmux_srq *srq, uint32_t index,
+                                        struct rdmux_provider_srq *provider, uint32_t share,
                                         uint32_t max_sge)
 {
     struct rdmux_srq_device *device = rdmux_allocate(srq->cq->fabric, sizeof(*device));
@@ -177,39 +278,47 @@ enum rdmux_status rdmux_srq_device_open(struct rdmux_srq *srq, struct rdmux_prov
     device->provider = provider;
     device->domain = provider->cq->domain;
     device->ops = device->domain->ops;
+    device->share = share;
     device->max_sge = max_sge;
-    srq->device = device;
+    srq->devices[index] = device;
+    srq->device_count++;
     enum rdmux_status status = RDMUX_OK;
     if ((device->ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) != 0) {
         status = make_bytes(srq, device);
     }
-    while (status == RDMUX_OK && srq->posted != NULL) {
-        struct rdmux_request *request = srq->posted;
-        srq->posted = request->next;
-        srq->posted_count--;
-        request->next = NULL;
-        status = rdmux_srq_device_post(srq, request);
+    for (const struct rdmux_request *at = srq->posted; status == RDMUX_OK && at != NULL;
+         at = at->next) {
+        status = check_record(srq, device, at);
+    }
+    if (status == RDMUX_OK && srq->posted_count != srq->set_aside) {
+        struct rdmux_request *first = take_posted(srq, device);
+        status = lend(srq, index, first);
         if (status != RDMUX_OK) {
-            rdmux_srq_append(srq, request);
+            rdmux_srq_prepend(srq, first);
         }
     }
     if (status != RDMUX_OK) {
-        device->ops->srq_close(provider); /* the device holds no receive any more */
-        rdmux_srq_device_close(srq);
+        device->ops->srq_close(provider);
+        rdmux_srq_device_close(srq, index);
+        return status;
     }
-    return status;
+    rdmux_srq_share_out(srq);
+    return RDMUX_OK;
 }
 
-void rdmux_srq_device_close(struct rdmux_srq *srq)
+void rdmux_srq_device_close(struct rdmux_srq *srq, uint32_t index)
 {
-    take_back_all(srq);
-    destroy_device_srq(srq);
+    take_back_all(srq, index);
+    destroy_device(srq, index);
+    rdmux_srq_share_out(srq);
 }
 
 void rdmux_srq_filled(struct rdmux_srq *srq, struct rdmux_request *request)
 {
-    (void)srq;
+    struct rdmux_srq_device *device = srq->devices[srq->holders[index_of(srq, request)]];
     request->internal = 0;
+    device->lent--;
+    srq->is_sharing_due = true;
 }
 
 void rdmux_srq_returned(struct rdmux_srq *srq, struct rdmux_request *request)

@@ -1208,13 +1208,20 @@ RDMUX_API enum rdmux_status rdmux_ep_shutdown(struct rdmux_ep *ep, int timeout_m
  */
 RDMUX_API enum rdmux_status rdmux_ep_close(struct rdmux_ep *ep);
 
-/* Options of an SRQ. depth: receives, 1 to 65,536, default 1024. max_sge: entries of a list, 1 to
- * 16, default 4. */
+/*
+ * Options of an SRQ.
+ * depth         Receives, 1 to 65,536; default 1024.
+ * max_sge       Entries of a list, 1 to 16; default 4.
+ * device_share  Receives that each RDMA device may hold while no message fills them, 1 to depth:
+ *               a device keeps a receive until a message fills it. Default: half of depth for the
+ *               first device whose endpoints use the SRQ, a quarter for the second, and so on, at
+ *               least 1.
+ */
 struct rdmux_srq_attr {
     uint32_t size;
     uint32_t depth;
     uint32_t max_sge;
-    uint32_t spare0;
+    uint32_t device_share;
     uint64_t spare[6];
 };
 #define RDMUX_SRQ_ATTR_INIT RDMUX_INIT_OF(rdmux_srq_attr)
