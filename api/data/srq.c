@@ -618,18 +618,8 @@ void rdmux_software_srq_close(struct rdmux_provider_srq *srq)
 enum rdmux_status rdmux_software_srq_post_recv(struct rdmux_provider_srq *srq,
                                                struct rdmux_request *requests, size_t count)
 {
+    (void)srq;
     (void)requests;
     (void)count;
-    struct rdmux_cq *cq = srq->srq->cq;
-    for (struct rdmux_list *at = cq->lists.eps.next; at != &cq->lists.eps; at = at->next) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, places.cq);
-        if (ep->srq == srq->srq && ep->path != NULL && rdmux_ep_delivers(ep) &&
-            ep->path->cq == srq->cq) {
-            enum rdmux_status status = ep->ops->post_recv(ep->path, NULL, 0);
-            if (status != RDMUX_OK) {
-                rdmux_provider_failed(ep->path, status, rdmux_last_error());
-            }
-        }
-    }
-    return RDMUX_OK;
+    return RDMUX_OK; /* rdmux_srq_share_out() tells the endpoints that wait, and no other */
 }
