@@ -290,8 +290,7 @@ enum rdmux_status rdmux_accept(struct rdmux_listener *listener, struct rdmux_cq 
         return status;
     }
     if (!rdmux_cq_enter(cq)) {
-        return rdmux_fail(RDMUX_INVALID,
-                          "rdmux_accept: the process forked; the cq belongs to the parent");
+        return rdmux_cq_refused(cq, "rdmux_accept", "cq");
     }
     struct accepting accepting = { .listener = listener, .cq = cq, .attr = &all };
     status = all.peer == 0 ? accept_any(&accepting, timeout_ms, out)

@@ -64,6 +64,8 @@ const char *rdmux_wc_opcode_name(uint32_t opcode)
         return "PATH_CHANGED";
     case RDMUX_WC_WRITABLE:
         return "WRITABLE";
+    case RDMUX_WC_WOKEN:
+        return "WOKEN";
     case RDMUX_WC_REMOTE_READY:
         return "REMOTE_READY";
     default:

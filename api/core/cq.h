@@ -31,6 +31,12 @@ enum rdmux_arming {
  */
 
 /* A provider's cq. Owned by api/progress. */
+/* rdmux_cq.fence: why calls enter by an atomic exchange. */
+enum {
+    RDMUX_ENTER_FENCED = 1 << 0,     /* there is no membarrier */
+    RDMUX_ENTER_CHECKED = 1 << 1,    /* RDMUX_CQ_CHECKED */
+    RDMUX_ENTER_SERIALIZED = 1 << 2, /* RDMUX_CQ_SERIALIZED */
+};
 struct rdmux_cq_domain {
     const struct rdmux_provider_ops *ops;
     struct rdmux_provider_cq *cq;
@@ -110,7 +116,7 @@ struct rdmux_cq {
     /* Counts calls, so that the service thread sees whether the application is active. Calls over
      * the fast path show in gate->inside, see cq_service.c. */
     _Atomic uint64_t calls;
-    uint32_t fence; /* 1: without membarrier, enter by an atomic exchange */
+    uint32_t fence; /* RDMUX_ENTER_*; 0: calls enter by plain stores */
     uint32_t domain_count;
     struct rdmux_list pending;  /* endpoints with entries to return or work to do */
     struct rdmux_ep *doorbells; /* endpoints whose doorbell RDMUX_MORE holds back */
@@ -135,6 +141,12 @@ struct rdmux_cq {
     /* eventfd: mail, and events that the service thread found while the application was away. */
     int wake_fd;
     _Atomic uint32_t armed; /* enum rdmux_arming. Owned by api/progress. */
+    /* 1: rdmux_cq_wake() was called, and the owner has not taken notice yet. */
+    _Atomic uint32_t is_woken;
+    uint32_t sleepers; /* serialized: calls that sleep outside of the cq, so that others enter */
+    /* Is on `pending` while there are events of no endpoint, see completion.c. It has no path, and
+     * is on no other list. */
+    struct rdmux_ep *own;
 
     struct rdmux_cq_mailbox mailbox;
     struct rdmux_cq_claim claim;

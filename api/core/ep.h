@@ -44,6 +44,7 @@ enum {
     /* Holds all entries back: rdmux_accept() has not returned the endpoint yet. */
     RDMUX_EVENT_HELD = 1 << 3,
     RDMUX_EVENT_MOVED = 1 << 4,
+    RDMUX_EVENT_WOKEN = 1 << 5, /* of cq->own */
 };
 
 /* rdmux_ep.work: work due after requests were done */

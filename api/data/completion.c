@@ -324,6 +324,9 @@ static struct rdmux_wc *drain_events(struct rdmux_ep *ep, struct rdmux_wc *at,
 
 bool rdmux_ep_has_entries(const struct rdmux_ep *ep)
 {
+    if (ep == ep->cq->own) {
+        return ep->events != 0;
+    }
     if (ep->phase == RDMUX_PHASE_CLOSED || (ep->events & RDMUX_EVENT_HELD) != 0) {
         return false;
     }
@@ -373,10 +376,24 @@ static void push_kept(struct rdmux_ep *ep)
     }
 }
 
+/* Writes the events of a cq that belong to no endpoint. own: cq->own. */
+static struct rdmux_wc *drain_events_of_cq(struct rdmux_ep *own, struct rdmux_wc *at,
+                                           const struct rdmux_wc *end)
+{
+    if ((own->events & RDMUX_EVENT_WOKEN) != 0 && at != end) {
+        own->events &= ~(uint32_t)RDMUX_EVENT_WOKEN;
+        fill_event(at++, NULL, RDMUX_WC_WOKEN, RDMUX_OK, own->cq);
+    }
+    return at;
+}
+
 /* Drains an endpoint in any state: completions, events, resumes, faults, other work. */
 static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_wc *at,
                                              const struct rdmux_wc *end)
 {
+    if (ep == ep->cq->own) {
+        return drain_events_of_cq(ep, at, end);
+    }
     if (ep->events & RDMUX_EVENT_HELD) {
         end = at;
     }

@@ -11,6 +11,8 @@
 #include "api/progress/cq_owner.h"
 #include "api/progress/cq_progress.h"
 
+#include <string.h>
+
 enum { DEFAULT_DEPTH = 1 << 24 }; /* entries, if the attribute asks for no depth */
 
 static inline size_t collect_completions(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
@@ -41,12 +43,15 @@ static __attribute__((noinline)) size_t poll_otherwise(struct rdmux_cq *cq, stru
                                                        size_t max)
 {
     rdmux_cq_untell(cq, RDMUX_UNARMED);
+    size_t count = 0;
     if (max != 0) {
-        return collect_completions(cq, wc, max);
+        count = collect_completions(cq, wc, max);
+    } else {
+        rdmux_cq_progress(cq);
+        rdmux_cq_drain(cq);
     }
-    rdmux_cq_progress(cq);
-    rdmux_cq_drain(cq);
-    return 0;
+    rdmux_cq_rearm(cq);
+    return count;
 }
 
 size_t rdmux_cq_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
@@ -59,7 +64,11 @@ size_t rdmux_cq_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
 
 size_t rdmux_fast_path_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
 {
-    if ((wc == NULL && max != 0) || !rdmux_cq_enter(cq)) {
+    if (wc == NULL && max != 0) {
+        return 0;
+    }
+    if (!rdmux_cq_enter(cq)) {
+        (void)rdmux_cq_refused(cq, "rdmux_cq_poll", "cq");
         return 0;
     }
     size_t count = RDMUX_UNLIKELY(max == 0 ||
@@ -85,8 +94,8 @@ static uint64_t until_of(struct rdmux_cq *cq, int timeout_ms)
     return timeout_ms < 0 ? UINT64_MAX : rdmux_now(cq->fabric) + (uint64_t)timeout_ms * 1000000;
 }
 
-enum rdmux_status rdmux_cq_wait_until(struct rdmux_cq *cq, bool (*done)(void *user), void *user,
-                                      int timeout_ms)
+static enum rdmux_status wait_until(struct rdmux_cq *cq, bool (*done)(void *user), void *user,
+                                    int timeout_ms)
 {
     uint64_t until_ns = until_of(cq, timeout_ms);
     uint32_t looks = 0;
@@ -122,6 +131,14 @@ enum rdmux_status rdmux_cq_wait_until(struct rdmux_cq *cq, bool (*done)(void *us
     }
 }
 
+enum rdmux_status rdmux_cq_wait_until(struct rdmux_cq *cq, bool (*done)(void *user), void *user,
+                                      int timeout_ms)
+{
+    enum rdmux_status status = wait_until(cq, done, user, timeout_ms);
+    rdmux_cq_rearm(cq);
+    return status;
+}
+
 enum rdmux_status rdmux_cq_wait(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max,
                                 int timeout_ms, size_t *count)
 {
@@ -135,8 +152,7 @@ enum rdmux_status rdmux_cq_wait(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t
     }
     *count = 0;
     if (!rdmux_cq_enter(cq)) {
-        return rdmux_fail(RDMUX_INVALID,
-                          "rdmux_cq_wait: the process forked; the cq belongs to the parent");
+        return rdmux_cq_refused(cq, "rdmux_cq_wait", "cq");
     }
     rdmux_cq_untell(cq, RDMUX_UNARMED);
     uint64_t until_ns = timeout_ms == 0 ? 0 : until_of(cq, timeout_ms);
@@ -166,6 +182,7 @@ enum rdmux_status rdmux_cq_wait(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t
             break;
         }
     }
+    rdmux_cq_rearm(cq);
     rdmux_cq_leave(cq);
     return status;
 }
@@ -181,8 +198,7 @@ enum rdmux_status rdmux_cq_arm(struct rdmux_cq *cq)
         return rdmux_fail(RDMUX_INVALID, "rdmux_cq_arm: cq is NULL");
     }
     if (!rdmux_cq_enter(cq)) {
-        return rdmux_fail(RDMUX_INVALID,
-                          "rdmux_cq_arm: the process forked; the cq belongs to the parent");
+        return rdmux_cq_refused(cq, "rdmux_cq_arm", "cq");
     }
     rdmux_cq_untell(cq, RDMUX_UNARMED);
     rdmux_cq_drain(cq);
@@ -199,6 +215,7 @@ enum rdmux_status rdmux_cq_arm(struct rdmux_cq *cq)
         status = RDMUX_AGAIN;
     }
     rdmux_cq_set_arming(cq, status == RDMUX_OK ? RDMUX_ARMED : RDMUX_UNARMED);
+    rdmux_cq_rearm(cq);
     rdmux_cq_leave(cq);
     return status;
 }
@@ -216,28 +233,42 @@ enum rdmux_status rdmux_cq_create(struct rdmux_fabric *fabric, const struct rdmu
         return rdmux_fail(RDMUX_INVALID,
                           "rdmux_cq_create: fabric is NULL, or belongs to the parent process");
     }
-    uint32_t depth = 0;
+    struct rdmux_cq_attr all = RDMUX_CQ_ATTR_INIT;
     if (attr != NULL) {
         if (attr->size < offsetof(struct rdmux_cq_attr, depth) + sizeof(attr->depth)) {
             return rdmux_fail(RDMUX_INVALID,
                               "rdmux_cq_create: attr.size is %u; use RDMUX_CQ_ATTR_INIT",
                               attr->size);
         }
-        depth = attr->depth;
+        memcpy(&all, attr, attr->size < sizeof(all) ? attr->size : sizeof(all));
+    }
+    if ((all.flags & ~(uint32_t)(RDMUX_CQ_CHECKED | RDMUX_CQ_SERIALIZED)) != 0) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_cq_create: attr.flags has unknown bits: 0x%x",
+                          all.flags);
     }
     struct rdmux_cq *cq = rdmux_allocate(fabric, sizeof(*cq));
-    if (cq == NULL) {
+    struct rdmux_ep *own = rdmux_allocate(fabric, sizeof(*own));
+    if (cq == NULL || own == NULL) {
+        rdmux_release(fabric, own);
+        rdmux_release(fabric, cq);
         return rdmux_fail(RDMUX_NO_MEMORY, "rdmux_cq_create: out of memory");
     }
+    own->cq = cq;
+    own->fabric = fabric;
+    rdmux_list_init(&own->places.pending);
+    cq->own = own;
     cq->alive = fabric->alive;
     cq->fabric = fabric;
     enum rdmux_status status = rdmux_fast_path_create(cq, rdmux_fast_path_poll);
     if (status != RDMUX_OK) {
+        rdmux_release(fabric, own);
         rdmux_release(fabric, cq);
         return status;
     }
-    cq->fence = fabric->has_membarrier ? 0 : 1;
-    cq->depth = depth == 0 ? DEFAULT_DEPTH : depth;
+    cq->fence = (fabric->has_membarrier ? 0U : RDMUX_ENTER_FENCED) |
+                ((all.flags & RDMUX_CQ_CHECKED) != 0 ? RDMUX_ENTER_CHECKED : 0U) |
+                ((all.flags & RDMUX_CQ_SERIALIZED) != 0 ? RDMUX_ENTER_SERIALIZED : 0U);
+    cq->depth = all.depth == 0 ? DEFAULT_DEPTH : all.depth;
     rdmux_list_init(&cq->pending);
     rdmux_list_init(&cq->lists.eps);
     rdmux_list_init(&cq->lists.closed);
@@ -269,6 +300,7 @@ release:
     pthread_mutex_destroy(&cq->mailbox.lock);
     pthread_mutex_destroy(&cq->claim.lock);
     rdmux_fast_path_destroy(cq);
+    rdmux_release(fabric, own);
     rdmux_release(fabric, cq);
     return status;
 }
@@ -279,8 +311,7 @@ enum rdmux_status rdmux_cq_destroy(struct rdmux_cq *cq)
         return RDMUX_OK;
     }
     if (!rdmux_cq_enter(cq)) {
-        return rdmux_fail(RDMUX_INVALID,
-                          "rdmux_cq_destroy: the process forked; the cq belongs to the parent");
+        return rdmux_cq_refused(cq, "rdmux_cq_destroy", "cq");
     }
     struct rdmux_fabric *fabric = cq->fabric;
     size_t unreturned = 0; /* endpoints that rdmux_accept() has not returned */
@@ -319,6 +350,7 @@ enum rdmux_status rdmux_cq_destroy(struct rdmux_cq *cq)
     pthread_mutex_destroy(&cq->claim.lock);
     rdmux_fast_path_destroy(cq);
     rdmux_release(fabric, cq->table.timers);
+    rdmux_release(fabric, cq->own);
     rdmux_release(fabric, cq);
     return RDMUX_OK;
 }

@@ -206,8 +206,7 @@ static inline enum rdmux_status rdmux_ep_enter(struct rdmux_ep *ep)
         return rdmux_fail(RDMUX_INVALID, "post: ep is NULL");
     }
     if (RDMUX_UNLIKELY(!rdmux_cq_enter(ep->cq))) {
-        return rdmux_fail(RDMUX_INVALID,
-                          "post: the process forked; the endpoint belongs to the parent");
+        return rdmux_cq_refused(ep->cq, "post", "endpoint");
     }
     return RDMUX_OK;
 }

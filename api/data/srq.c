@@ -379,8 +379,7 @@ enum rdmux_status rdmux_srq_post_recv(struct rdmux_srq *srq, const struct rdmux_
                           srq == NULL ? "srq" : "wrs");
     }
     if (!rdmux_cq_enter(srq->cq)) {
-        return rdmux_fail(RDMUX_INVALID,
-                          "rdmux_srq_post_recv: the process forked; the srq belongs to the parent");
+        return rdmux_cq_refused(srq->cq, "rdmux_srq_post_recv", "srq");
     }
     enum rdmux_status status = RDMUX_OK;
     size_t done = 0;
@@ -516,8 +515,7 @@ enum rdmux_status rdmux_srq_create(struct rdmux_fabric *fabric, struct rdmux_cq 
                                                     : "attr.device_share is above attr.depth");
     }
     if (!rdmux_cq_enter(cq)) {
-        return rdmux_fail(RDMUX_INVALID,
-                          "rdmux_srq_create: the process forked; the cq belongs to the parent");
+        return rdmux_cq_refused(cq, "rdmux_srq_create", "cq");
     }
     enum rdmux_status status = rdmux_cq_reserve(cq, depth);
     if (status != RDMUX_OK) {
@@ -573,8 +571,7 @@ enum rdmux_status rdmux_srq_destroy(struct rdmux_srq *srq)
     }
     struct rdmux_cq *cq = srq->cq;
     if (!rdmux_cq_enter(cq)) {
-        return rdmux_fail(RDMUX_INVALID,
-                          "rdmux_srq_destroy: the process forked; the srq belongs to the parent");
+        return rdmux_cq_refused(cq, "rdmux_srq_destroy", "srq");
     }
     rdmux_cq_drop_orphans(cq);
     if (srq->ep_count != 0) {

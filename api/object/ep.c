@@ -546,8 +546,7 @@ enum rdmux_status rdmux_ep_close(struct rdmux_ep *ep)
         return RDMUX_OK;
     }
     if (!rdmux_cq_enter(ep->cq)) {
-        return rdmux_fail(RDMUX_INVALID,
-                          "rdmux_ep_close: the process forked; the endpoint belongs to the parent");
+        return rdmux_cq_refused(ep->cq, "rdmux_ep_close", "endpoint");
     }
     if (ep->phase == RDMUX_PHASE_CLOSED) {
         rdmux_cq_leave(ep->cq);
@@ -567,8 +566,7 @@ static enum rdmux_status enter_open(struct rdmux_ep *ep, const char *call)
         return rdmux_fail(RDMUX_INVALID, "%s: ep is NULL", call);
     }
     if (!rdmux_cq_enter(ep->cq)) {
-        return rdmux_fail(RDMUX_INVALID,
-                          "%s: the process forked; the endpoint belongs to the parent", call);
+        return rdmux_cq_refused(ep->cq, call, "endpoint");
     }
     if (ep->phase == RDMUX_PHASE_CLOSED) {
         rdmux_cq_leave(ep->cq);

@@ -226,9 +226,7 @@ enum rdmux_status rdmux_remote_import(struct rdmux_ep *ep, const struct rdmux_to
                 : "token is none; its bytes were damaged, or come from something else");
     }
     if (!rdmux_cq_enter(ep->cq)) {
-        return rdmux_fail(
-            RDMUX_INVALID,
-            "rdmux_remote_import: the process forked; the endpoint belongs to the parent");
+        return rdmux_cq_refused(ep->cq, "rdmux_remote_import", "endpoint");
     }
     enum rdmux_status status = RDMUX_OK;
     struct rdmux_remote *remote = NULL;
@@ -335,9 +333,7 @@ enum rdmux_status rdmux_remote_import_raw(struct rdmux_ep *ep, uint64_t addr, ui
                                         : "addr and length wrap around");
     }
     if (!rdmux_cq_enter(ep->cq)) {
-        return rdmux_fail(
-            RDMUX_INVALID,
-            "rdmux_remote_import_raw: the process forked; the endpoint belongs to the parent");
+        return rdmux_cq_refused(ep->cq, "rdmux_remote_import_raw", "endpoint");
     }
     enum rdmux_status status = import_raw(ep, addr, key, length, out);
     rdmux_cq_leave(ep->cq);
@@ -354,9 +350,7 @@ enum rdmux_status rdmux_remote_info(struct rdmux_remote *remote, struct rdmux_re
     }
     struct rdmux_cq *cq = remote->ep->cq;
     if (!rdmux_cq_enter(cq)) {
-        return rdmux_fail(
-            RDMUX_INVALID,
-            "rdmux_remote_info: the process forked; the remote belongs to the parent");
+        return rdmux_cq_refused(cq, "rdmux_remote_info", "remote");
     }
     struct rdmux_remote_info info = RDMUX_REMOTE_INFO_INIT;
     info.access = remote->access;

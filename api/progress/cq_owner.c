@@ -15,6 +15,8 @@
 #include "api/loop/service.h"
 #include "api/progress/cq_progress.h"
 
+#include <errno.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ------------------------------------------------------------------------------------ ownership */
@@ -29,6 +31,42 @@ void rdmux_cq_raise(struct rdmux_cq *cq, uint32_t bits)
 {
     atomic_fetch_or(rdmux_cq_signal(cq), bits);
     __atomic_store_n(&cq->fast_poll.fast->limit, NULL, __ATOMIC_SEQ_CST);
+}
+
+static bool is_process_forked(const struct rdmux_cq *cq)
+{
+    return (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_acquire) & RDMUX_SIGNAL_ALIVE) ==
+           0;
+}
+
+bool rdmux_cq_enter_alone(struct rdmux_cq *cq)
+{
+    enum { SPINS = 64, NAP_NS = 20 * 1000 };
+    uint32_t away = RDMUX_GATE_AWAY;
+    for (unsigned tries = 0;
+         !atomic_compare_exchange_strong(rdmux_cq_inside(cq), &away, RDMUX_GATE_INSIDE); tries++) {
+        if ((cq->fence & RDMUX_ENTER_SERIALIZED) == 0) {
+            return false;
+        }
+        /* Calls are short, as sleepers step out, and rdmux_cq_leave() wakes nobody. */
+        if (tries >= SPINS) {
+            nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
+        }
+        away = RDMUX_GATE_AWAY;
+    }
+    return true;
+}
+
+enum rdmux_status rdmux_cq_refused(const struct rdmux_cq *cq, const char *call, const char *what)
+{
+    return is_process_forked(cq)
+               ? rdmux_fail(RDMUX_INVALID, "%s: the process forked; the %s belongs to the parent",
+                            call, what)
+               : rdmux_fail(RDMUX_INVALID,
+                            "%s: another thread's call is under way on the same cq "
+                            "(RDMUX_CQ_CHECKED); make calls on a cq one at a time, or create it "
+                            "with RDMUX_CQ_SERIALIZED",
+                            call);
 }
 
 bool rdmux_cq_enter_slow(struct rdmux_cq *cq)
@@ -50,7 +88,13 @@ bool rdmux_cq_enter_slow(struct rdmux_cq *cq)
         atomic_store_explicit(rdmux_cq_inside(cq), RDMUX_GATE_AWAY, memory_order_release);
         pthread_mutex_lock(&cq->claim.lock);
         pthread_mutex_unlock(&cq->claim.lock);
-        atomic_exchange_explicit(rdmux_cq_inside(cq), RDMUX_GATE_INSIDE, memory_order_seq_cst);
+        if (cq->fence > RDMUX_ENTER_FENCED) {
+            if (!rdmux_cq_enter_alone(cq)) {
+                return false;
+            }
+        } else {
+            atomic_exchange_explicit(rdmux_cq_inside(cq), RDMUX_GATE_INSIDE, memory_order_seq_cst);
+        }
     }
 }
 
@@ -106,6 +150,20 @@ void rdmux_cq_poke(struct rdmux_cq *cq)
     rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
     wake_owner(cq);
     rdmux_service_wake(cq->fabric);
+}
+
+enum rdmux_status rdmux_cq_wake(struct rdmux_cq *cq)
+{
+    if (cq == NULL || is_process_forked(cq)) {
+        return RDMUX_INVALID; /* without a text: the thread's last error stays */
+    }
+    if (atomic_exchange(&cq->is_woken, 1) == 0) {
+        int kept = errno;
+        rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
+        wake_owner(cq);
+        errno = kept;
+    }
+    return RDMUX_OK;
 }
 
 void rdmux_cq_mail(struct rdmux_cq *cq, struct rdmux_mail *mail)

@@ -40,15 +40,28 @@ void rdmux_cq_untell(struct rdmux_cq *cq, enum rdmux_arming next);
 /* Any thread: sets RDMUX_SIGNAL_ATTEND and wakes all sleepers on the cq. */
 void rdmux_cq_poke(struct rdmux_cq *cq);
 
-/* Begins an application's call. Returns false if the process forked: the call must do nothing.
- * [data path] */
+/* Enters a cq that is checked or serialized. Returns false if another call is inside a checked cq;
+ * waits for it if the cq is serialized. */
+bool rdmux_cq_enter_alone(struct rdmux_cq *cq);
+/* Fails a call for which rdmux_cq_enter() returned false. call: its name. what: the kind of object
+ * that it was given. Returns RDMUX_INVALID. */
+enum rdmux_status rdmux_cq_refused(const struct rdmux_cq *cq, const char *call, const char *what);
+
+/* Begins an application's call. Returns false, and the call must do nothing, if the process forked,
+ * or if another call is inside a cq that is checked. [data path] */
 static inline bool rdmux_cq_enter(struct rdmux_cq *cq)
 {
     atomic_store_explicit(&cq->calls, atomic_load_explicit(&cq->calls, memory_order_relaxed) + 1,
                           memory_order_relaxed);
     uint32_t signal;
     if (RDMUX_TSAN || RDMUX_UNLIKELY(cq->fence)) {
-        atomic_exchange_explicit(rdmux_cq_inside(cq), RDMUX_GATE_INSIDE, memory_order_seq_cst);
+        if (RDMUX_UNLIKELY(cq->fence > RDMUX_ENTER_FENCED)) {
+            if (!rdmux_cq_enter_alone(cq)) {
+                return false;
+            }
+        } else {
+            atomic_exchange_explicit(rdmux_cq_inside(cq), RDMUX_GATE_INSIDE, memory_order_seq_cst);
+        }
         signal = atomic_load_explicit(rdmux_cq_signal(cq), memory_order_seq_cst);
     } else {
         atomic_store_explicit(rdmux_cq_inside(cq), RDMUX_GATE_INSIDE, memory_order_relaxed);

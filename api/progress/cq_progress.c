@@ -79,6 +79,10 @@ void rdmux_cq_attend(struct rdmux_cq *cq)
         ssize_t taken = read(cq->wake_fd, &count, sizeof(count));
         (void)taken; /* may be empty: the bit may have been set without a wake-up */
     }
+    if (atomic_exchange(&cq->is_woken, 0) != 0) {
+        cq->own->events |= RDMUX_EVENT_WOKEN;
+        rdmux_cq_pend(cq, cq->own);
+    }
     rdmux_cq_deliver_mail(cq);
     rdmux_cq_drop_orphans(cq);
     serve_control_channels(cq);
@@ -235,6 +239,51 @@ static enum rdmux_status sleep_manually(struct rdmux_cq *cq, int timeout_ms)
     return look_at_descriptors(cq, 0);
 }
 
+/* Serialized: sleeps outside of the cq, armed as by rdmux_cq_arm(), so that other calls enter. */
+static enum rdmux_status sleep_outside(struct rdmux_cq *cq, int timeout_ms)
+{
+    const bool is_manual = rdmux_fabric_is_manual(cq->fabric);
+    struct pollfd fds[2] = {
+        { .fd = cq->fd, .events = POLLIN },
+        { .fd = is_manual ? rdmux_service_fd(cq->fabric) : -1, .events = POLLIN },
+    };
+    if (is_manual && (timeout_ms < 0 || timeout_ms > MANUAL_MS)) {
+        timeout_ms = MANUAL_MS;
+    }
+    cq->sleepers++;
+    rdmux_cq_set_arming(cq, RDMUX_ARMED);
+    rdmux_cq_leave(cq);
+    enum rdmux_status status = RDMUX_OK;
+    if (poll(fds, 2, timeout_ms) < 0 && errno != EINTR) {
+        status = rdmux_fail(RDMUX_IO, "cq: poll failed: %s", strerror(errno));
+    }
+    if (is_manual) {
+        rdmux_service_step(cq->fabric, 0);
+    }
+    if (!rdmux_cq_enter(cq)) {
+        /* The child of a fork that another thread made: only the thread that called it is there. */
+        return rdmux_cq_refused(cq, "cq", "cq");
+    }
+    cq->sleepers--;
+    rdmux_cq_untell(cq, RDMUX_UNARMED);
+    rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND); /* the descriptor does not say what was there */
+    return status;
+}
+
+void rdmux_cq_rearm(struct rdmux_cq *cq)
+{
+    if (RDMUX_LIKELY(cq->sleepers == 0)) {
+        return;
+    }
+    if (rdmux_cq_arm_providers(cq) || !rdmux_list_empty(&cq->pending) ||
+        (atomic_load(rdmux_cq_signal(cq)) & RDMUX_SIGNAL_ATTEND) != 0) {
+        rdmux_cq_set_arming(cq, RDMUX_ARMED);
+        rdmux_cq_tell(cq);
+    } else {
+        rdmux_cq_set_arming(cq, RDMUX_ARMED);
+    }
+}
+
 enum rdmux_status rdmux_cq_look(struct rdmux_cq *cq)
 {
     return sleep_on_descriptors(cq, 0);
@@ -243,6 +292,9 @@ enum rdmux_status rdmux_cq_look(struct rdmux_cq *cq)
 enum rdmux_status rdmux_cq_sleep(struct rdmux_cq *cq, uint64_t until_ns)
 {
     int timeout_ms = remaining_ms(cq, until_ns);
+    if ((cq->fence & RDMUX_ENTER_SERIALIZED) != 0) {
+        return sleep_outside(cq, timeout_ms);
+    }
     atomic_store(&cq->claim.sleeping, 1);
     enum rdmux_status status = rdmux_fabric_is_manual(cq->fabric)
                                    ? sleep_manually(cq, timeout_ms)

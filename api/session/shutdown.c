@@ -119,9 +119,7 @@ enum rdmux_status rdmux_ep_shutdown(struct rdmux_ep *ep, int timeout_ms)
                           ep == NULL ? "ep is NULL" : "timeout_ms is below -1");
     }
     if (!rdmux_cq_enter(ep->cq)) {
-        return rdmux_fail(
-            RDMUX_INVALID,
-            "rdmux_ep_shutdown: the process forked; the endpoint belongs to the parent");
+        return rdmux_cq_refused(ep->cq, "rdmux_ep_shutdown", "endpoint");
     }
     enum rdmux_status status;
     if (ep->phase == RDMUX_PHASE_READY) {

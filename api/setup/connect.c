@@ -167,8 +167,7 @@ enum rdmux_status rdmux_connect(struct rdmux_fabric *fabric, struct rdmux_cq *cq
         return status;
     }
     if (!rdmux_cq_enter(cq)) {
-        return rdmux_fail(RDMUX_INVALID,
-                          "rdmux_connect: the process forked; the cq belongs to the parent");
+        return rdmux_cq_refused(cq, "rdmux_connect", "cq");
     }
     struct rdmux_ep *ep;
     status = rdmux_setup_make_endpoint(fabric, cq, &all, NULL,
@@ -243,8 +242,7 @@ enum rdmux_status rdmux_adopt(struct rdmux_fabric *fabric, struct rdmux_cq *cq, 
         return status;
     }
     if (!rdmux_cq_enter(cq)) {
-        return rdmux_fail(RDMUX_INVALID,
-                          "rdmux_adopt: the process forked; the cq belongs to the parent");
+        return rdmux_cq_refused(cq, "rdmux_adopt", "cq");
     }
     struct rdmux_ep *ep;
     status = rdmux_setup_make_endpoint(fabric, cq, &all, NULL, false, timeout_ms, &ep);

@@ -208,6 +208,8 @@ enum {
     RDMUX_WC_WRITABLE = 35,
     /* An import with timeout 0 has ended; context is the struct rdmux_remote. */
     RDMUX_WC_REMOTE_READY = 36,
+    /* rdmux_cq_wake() was called. ep is NULL, context is the cq. */
+    RDMUX_WC_WOKEN = 37,
 };
 
 /* rdmux_wc.flags */
@@ -478,9 +480,10 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_fabric_paths(struct rdmux_fab
 /* One completion or event. 64 bytes forever. context, ep and opcode are valid whatever the
  * status. */
 struct rdmux_wc {
-    /* As given with the request; for REMOTE_READY the remote; NULL for the other events. */
+    /* As given with the request; for REMOTE_READY the remote, for WOKEN the cq; NULL for the other
+     * events. */
     void *context;
-    struct rdmux_ep *ep;
+    struct rdmux_ep *ep; /* NULL for events that belong to no endpoint: WOKEN */
     /* Bytes received, written or read; 8 for atomics; 0 for events and unless status is OK. */
     uint64_t length;
     uint32_t status; /* enum rdmux_status */
@@ -490,12 +493,29 @@ struct rdmux_wc {
     uint64_t spare[3];
 };
 
-/* Options of a cq. depth: the largest sum of the depths of all endpoints and SRQs on the cq, in
- * entries; 0 = 16,777,216. */
+/* rdmux_cq_attr.flags */
+enum {
+    /* The second of two calls that are on the cq at once does nothing and is RDMUX_INVALID, a poll
+     * returns 0 and sets the error text. For tests: posts do not take the fast path. */
+    RDMUX_CQ_CHECKED = 1 << 0,
+    /* The library makes the calls of several threads one at a time. A call that sleeps lets others
+     * in. An object is still closed by one thread, and not used by another one meanwhile. Posts do
+     * not take the fast path. */
+    RDMUX_CQ_SERIALIZED = 1 << 1,
+};
+
+/*
+ * Options of a cq.
+ * depth  The largest sum of the depths of all endpoints and SRQs on the cq, in entries; 0 =
+ *        16,777,216.
+ * flags  RDMUX_CQ_*. RDMUX_CQ_SERIALIZED goes before RDMUX_CQ_CHECKED.
+ */
 struct rdmux_cq_attr {
     uint32_t size;
     uint32_t depth;
-    uint64_t spare[6];
+    uint32_t flags;
+    uint32_t spare0;
+    uint64_t spare[5];
 };
 #define RDMUX_CQ_ATTR_INIT RDMUX_INIT_OF(rdmux_cq_attr)
 
@@ -541,6 +561,15 @@ RDMUX_API int rdmux_cq_fd(struct rdmux_cq *cq);
  * Errors   RDMUX_AGAIN (there is an entry already), RDMUX_INVALID
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_cq_arm(struct rdmux_cq *cq);
+
+/*
+ * Wakes the owner of a cq: its rdmux_cq_wait() returns, the descriptor of an armed cq turns
+ * readable, and the next poll or wait returns one RDMUX_WC_WOKEN. A wake without a sleeper counts
+ * for the next poll or wait. Several wakes before that are one.
+ * Threads  Any, in a signal handler, too. Keeps errno and rdmux_last_error().
+ * Errors   RDMUX_INVALID: cq is NULL, or belongs to the parent process. Sets no error text.
+ */
+RDMUX_API enum rdmux_status rdmux_cq_wake(struct rdmux_cq *cq);
 
 /* --------------------------------------------------------------------------------------- memory */
 
