@@ -631,7 +631,7 @@ static void wrong_arguments_of_an_srq_are_refused(void **state)
     attr.depth = 0;
     attr.max_sge = 17;
     INVALID_OUT(none, rdmux_srq_create(scene.fabric, scene.cq, &attr, &none), "attr.max_sge");
-    attr.size = offsetof(struct rdmux_srq_attr, spare0) - 1;
+    attr.size = offsetof(struct rdmux_srq_attr, device_share) - 1;
     INVALID_OUT(none, rdmux_srq_create(scene.fabric, scene.cq, &attr, &none), "attr.size");
 
     CHECK_OK(rdmux_srq_create(scene.fabric, scene.cq, NULL, &srq));

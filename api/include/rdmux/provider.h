@@ -100,8 +100,8 @@ enum {
     RDMUX_PROVIDER_LOCAL_KEYS = 1 << 2,
     /* The device matches messages with the receives of an SRQ. srq_post_recv gives it each
      * receive. The receive belongs to the provider until rdmux_provider_received() by the endpoint
-     * that took it, or until srq_close. Such an SRQ serves endpoints of one device only; the core
-     * ensures that. */
+     * that took it, or until srq_close. The core gives a device no more receives than the depth of
+     * srq_open, which is its share of the application's SRQ. */
     RDMUX_PROVIDER_DEVICE_SRQ = 1 << 4,
     /* The fabric never gives up a silent peer by itself: the core calls ep_ping with each
      * heartbeat, however busy the endpoint is. */

@@ -13,8 +13,8 @@ extern "C" {
 #endif
 
 /* Operations of SRQs that work in software. The core keeps the receives, and
- * rdmux_provider_take_receive() hands them out. srq_post_recv wakes the endpoints that wait for a
- * receive: it calls their post_recv with NULL and 0. */
+ * rdmux_provider_take_receive() hands them out. The core calls post_recv with NULL and 0 for an
+ * endpoint that waited for a receive, so srq_post_recv has nothing to do. */
 RDMUX_API enum rdmux_status rdmux_software_srq_open(struct rdmux_provider_srq *srq, uint32_t depth,
                                                     uint32_t max_sge);
 RDMUX_API void rdmux_software_srq_close(struct rdmux_provider_srq *srq);
