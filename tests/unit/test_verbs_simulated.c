@@ -570,6 +570,7 @@ static void a_completion_queue_is_shared_only_up_to_its_room(void **state)
     own.recv_depth = OWN;
     shared.send_depth = SHARED / 2; /* of up to two work requests each */
     srq_attr.depth = SHARED;
+    srq_attr.device_share = SHARED;
     set_scene(&scene, "roce", &rdmux_roce_provider, "link=roce,max_cqe=256",
               RDMUX_FABRIC_NO_WORKER_THREAD);
     set_gid(scene.device, 0, "127.0.0.1", NEAR);
