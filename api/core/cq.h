@@ -25,18 +25,19 @@ enum rdmux_arming {
     RDMUX_TOLD, /* the service thread took the event; wake_fd keeps the descriptor readable */
 };
 
-/*
- * The parts of a cq. The owner of a part alone writes it, other files call the owner's functions;
- * scripts/lint wings checks this. rdmux_cq_create() initialises lists and locks.
- */
-
-/* A provider's cq. Owned by api/progress. */
 /* rdmux_cq.fence: why calls enter by an atomic exchange. */
 enum {
     RDMUX_ENTER_FENCED = 1 << 0,     /* there is no membarrier */
     RDMUX_ENTER_CHECKED = 1 << 1,    /* RDMUX_CQ_CHECKED */
     RDMUX_ENTER_SERIALIZED = 1 << 2, /* RDMUX_CQ_SERIALIZED */
 };
+
+/*
+ * The parts of a cq. The owner of a part alone writes it, other files call the owner's functions;
+ * scripts/lint wings checks this. rdmux_cq_create() initialises lists and locks.
+ */
+
+/* A provider's cq. Owned by api/progress. */
 struct rdmux_cq_domain {
     const struct rdmux_provider_ops *ops;
     struct rdmux_provider_cq *cq;
