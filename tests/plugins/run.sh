@@ -118,7 +118,7 @@ tap 'the skeleton refuses step by step, each time with a text' skeleton_refuses
 rdmux=$RDMUX_PREFIX/bin/rdmux
 if [[ -x $rdmux ]]; then
     tap 'the toy provider passes conformance' \
-        "$rdmux" conformance --quick --patience 4 --seed 1 --plugin "$build/toy/toy.so" --provider toy
+        "$rdmux" conformance --quick --patience 20 --seed 1 --plugin "$build/toy/toy.so" --provider toy
     # An operation that the path lacks is refused and its rules are "not advertised"; all other rules are
     # judged. sparse_passes LACKING RULE...: the whole suite; only LACKING RULE...: the cases of these rules,
     # but with --thorough the whole suite, too.
@@ -130,7 +130,7 @@ if [[ -x $rdmux ]]; then
         fi
         local lacking=$1 rule
         shift
-        RDMUX_SPARSE=$lacking "$rdmux" conformance --quick --patience 4 --seed 1 --plugin "$build/sparse.so" --provider sparse \
+        RDMUX_SPARSE=$lacking "$rdmux" conformance --quick --patience 20 --seed 1 --plugin "$build/sparse.so" --provider sparse \
             "${which[@]}" >"$scratch/sparse" 2>&1 || { cat "$scratch/sparse" && return 1; }
         for rule in "$@"; do # "-2.1" is not advertised, "2.1" is kept
             grep -qE "^${rule#-} .* $([[ $rule == -* ]] && echo 'not advertised' || echo '(pass|native|emulated)')\$" \
@@ -147,7 +147,7 @@ if [[ -x $rdmux ]]; then
     tap 'and one that has writes with PLACED alone' \
         sparse_passes SEND,SEND_IMM,READ,WRITE_IMM,ATOMICS,SRQ,FENCE -2.1 -2.11 -4.1 -2.14 3.4 6.6 7.1 N.10
     tap 'one that insists on registered bytes and short messages passes, too' \
-        "$rdmux" conformance --quick --patience 4 --seed 1 --plugin "$build/strict.so" --provider strict
+        "$rdmux" conformance --quick --patience 20 --seed 1 --plugin "$build/strict.so" --provider strict
 else
     tap_skip 'the toy provider passes conformance' 'rdmux is not installed'
     tap_skip 'the strict provider passes conformance' 'rdmux is not installed'

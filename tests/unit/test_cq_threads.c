@@ -165,10 +165,12 @@ static volatile sig_atomic_t signals;
 static void wake_in_handler(int number)
 {
     (void)number;
+    int before = errno;
     errno = E2BIG;
     if (rdmux_cq_wake(signaled_cq) == RDMUX_OK && errno == E2BIG) {
         signals++;
     }
+    errno = before;
 }
 
 /* The handler runs within the sleep and, at its second time, within polls of the same thread. */
