@@ -78,7 +78,7 @@ guide_walks() {
     mkdir "$folder"
     # Same patience of the suite with a busy machine as in all other groups.
     awk '/^```sh walk$/ { on = 1; next } /^```/ { on = 0 }
-        on && / --quick$/ { $0 = $0 " --patience 4 --seed 1" } on' "$guide" >"$scratch/walk.sh"
+        on && / --quick$/ { $0 = $0 " --patience 20 --seed 1" } on' "$guide" >"$scratch/walk.sh"
     grep -q -e '--patience' "$scratch/walk.sh" || { echo 'no line runs the suite with --quick' && return 1; }
     (($(grep -c . "$scratch/walk.sh") >= 7)) || { echo 'the guide has no lines to type' && return 1; }
     (cd "$folder" && env -i HOME="$scratch" PATH="$PATH" PREFIX="$RDMUX_PREFIX" \
