@@ -498,9 +498,10 @@ enum {
     /* The second of two calls that are on the cq at once does nothing and is RDMUX_INVALID, a poll
      * returns 0 and sets the error text. For tests: posts do not take the fast path. */
     RDMUX_CQ_CHECKED = 1 << 0,
-    /* The library makes the calls of several threads one at a time. A call that sleeps lets others
-     * in. An object is still closed by one thread, and not used by another one meanwhile. Posts do
-     * not take the fast path. */
+    /* The library makes the calls of several threads one at a time: a call, on the data path, too,
+     * waits while another one is inside, some microseconds, and a call that sleeps lets others in.
+     * An object is still closed by one thread, and not used by another one meanwhile. Posts do not
+     * take the fast path. */
     RDMUX_CQ_SERIALIZED = 1 << 1,
 };
 
