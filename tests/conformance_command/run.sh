@@ -213,7 +213,7 @@ the_simplest_row_is_found_and_names_one_rule() {
     grep -qE '^ *write, PLACED, [0-9,]+ bytes, a registered region, its first byte$' "$scratch/out" ||
         fail "$(cat "$scratch/out")"
     [[ $(grep -cE '^ +rule [0-9N]' "$scratch/out") == 1 ]] || fail "$(cat "$scratch/out")"
-    grep -qE '^ *breaks rule 1\.16: A completion says' "$scratch/out" || fail "$(cat "$scratch/out")"
+    grep -qE '^ *breaks rule 1\.16: A completion names' "$scratch/out" || fail "$(cat "$scratch/out")"
     ! grep -qE '[a-z_]\.[ch]\b' "$scratch/out" || fail "it names a source file: $(cat "$scratch/out")"
     again=$(sed -n 's/^ *again: rdmux //p' "$scratch/out")
     [[ $again == *' --sequence r2.1.'* ]] || fail "$again"

@@ -243,7 +243,7 @@ doctor_refuses_what_is_no_tree() {
     expect 2 doctor --sysfs "$here/run.sh"
     says err 'Not a directory'
     expect 2 doctor --sysfs /sys
-    says err 'holds no folder sys'
+    says err 'has no folder sys'
 }
 
 doctor_cases() {
