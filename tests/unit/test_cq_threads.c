@@ -179,7 +179,7 @@ static void a_signal_handler_wakes_its_own_thread(void **state)
     (void)state;
     struct pair pair;
     const struct sigaction action = { .sa_handler = wake_in_handler };
-    const struct itimerval soon = { .it_value.tv_usec = 1000 * SHORT_MS };
+    const struct itimerval soon = { .it_value.tv_usec = 1000L * SHORT_MS };
     struct rdmux_wc wc;
     connect_flagged(&pair, 0);
     signaled_cq = pair.cq_a;

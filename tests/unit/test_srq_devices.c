@@ -87,7 +87,9 @@ static void fill_at_device(struct rdmux_ep *ep)
     assert_int_not_equal(device.shared_count, 0);
     struct rdmux_request *receive = device.shared[0];
     device.shared_count--;
-    memmove(device.shared, device.shared + 1, device.shared_count * sizeof(receive));
+    for (size_t i = 0; i < device.shared_count; i++) {
+        device.shared[i] = device.shared[i + 1];
+    }
     assert_true(rdmux_cq_enter(ep->cq));
     rdmux_provider_received(ep->path, receive, RDMUX_OK, RDMUX_WC_RECV, sizeof(uint64_t), 0, 0);
     rdmux_cq_leave(ep->cq);
