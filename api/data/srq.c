@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Shared receive queues. Records are in a pool, and posted records in a list. The first endpoint
- * that gets a message takes the first posted record. */
+ * that gets a message takes the first posted record. Devices have some records on loan. */
 #include "api/core/srq.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"

@@ -262,10 +262,10 @@ RDMUX_API uint32_t rdmux_provider_receives(struct rdmux_provider_ep *ep);
 RDMUX_API uint32_t rdmux_provider_reserve(struct rdmux_provider_ep *ep, uint32_t count);
 /* Gives count reserved receives back, for endpoints that wait for one. [data path] */
 RDMUX_API void rdmux_provider_unreserve(struct rdmux_provider_ep *ep, uint32_t count);
-/* Returns 1 while an endpoint of the SRQ waits for a receive. An endpoint with unused reserved
- * receives then returns them (rdmux_provider_unreserve()). When an endpoint begins to wait, the
- * core calls post_recv with NULL and 0 on endpoints of other domains that have reserved some.
- * [data path] */
+/* Returns 1 while an endpoint of the SRQ waits for a receive, or a device of the SRQ holds none. An
+ * endpoint with unused reserved receives then returns them (rdmux_provider_unreserve()). When that
+ * begins, the core calls post_recv with NULL and 0 on endpoints of other domains that have reserved
+ * some. [data path] */
 RDMUX_API int rdmux_provider_receives_awaited(const struct rdmux_provider_ep *ep);
 
 /* Returns 1 if the endpoint takes its receives from an SRQ. */
