@@ -61,13 +61,14 @@ static void adopt(struct side *side, int fd, enum rdmux_role role)
 /* Large messages, writes and control messages (imports) share the one socket. */
 static void use_initiator(struct side *side)
 {
-    static uint8_t bytes[3 * MIB];
+    enum { LONG = 3 << 20 };
+    uint8_t *bytes = region_make(side, MEMORY_UNREGISTERED, LONG, 0).addr;
     struct rdmux_remote *remotes[8];
     struct rdmux_token token;
     exercise(side, &side->queue, side->ep);
     TAKE(side, &token, sizeof(token));
-    pattern_fill(bytes, sizeof(bytes), side->seed, 0);
-    EXPECT_OK(rdmux_send(side->ep, bytes, sizeof(bytes), NULL, CTX(1), 0));
+    pattern_fill(bytes, LONG, side->seed, 0);
+    EXPECT_OK(rdmux_send(side->ep, bytes, LONG, NULL, CTX(1), 0));
     for (size_t i = 0; i < COUNT_OF(remotes); i++) {
         EXPECT_STATUS(rdmux_remote_import(side->ep, &token, 0, &remotes[i]), RDMUX_IN_PROGRESS);
     }

@@ -69,7 +69,7 @@ enum { ARM_SIZE = 12 << 20, ARM_MESSAGE = 3 << 20, ARM_KINDS = 3 };
  * completes. */
 static void arm_initiator(struct side *side)
 {
-    static uint8_t bytes[ARM_SIZE];
+    uint8_t *bytes = region_make(side, MEMORY_UNREGISTERED, ARM_SIZE, 0).addr;
     uint64_t context = 1;
     uint64_t old = 0;
     uint32_t placed = flag_if_there(side, RDMUX_PLACED);

@@ -64,7 +64,7 @@ static void both_write(struct side *side)
 static void both(struct side *side)
 {
     static const size_t lengths[BOTH_SIZES] = { 8, 9000, 9000, 9000, 9000, BOTH_MOST };
-    static uint8_t bytes[BOTH_MOST];
+    uint8_t *bytes = region_make(side, MEMORY_UNREGISTERED, BOTH_MOST, 0).addr;
     struct rdmux_ep_attr attr = ep_attr_of(side);
     attr.send_depth = BOTH_DEPTH;
     attr.recv_depth = 4;

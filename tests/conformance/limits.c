@@ -409,8 +409,8 @@ static size_t fenced_length(unsigned read)
 /* Reads of all slots, and one fenced write of all bytes that they read: no read may see it. */
 static void fenced_initiator(struct side *side)
 {
-    static uint8_t in[FENCED_SIZE];
-    static uint8_t out[FENCED_SIZE];
+    uint8_t *in = region_make(side, MEMORY_UNREGISTERED, FENCED_SIZE, 0).addr;
+    uint8_t *out = region_make(side, MEMORY_UNREGISTERED, FENCED_SIZE, 0).addr;
     struct rdmux_ep_attr attr = ep_attr_of(side);
     attr.send_depth = 2 * FENCED_READS;
     side_open_pair(side, &attr);
@@ -418,15 +418,15 @@ static void fenced_initiator(struct side *side)
         struct rdmux_remote *remote = take_remote(side, side->ep);
         for (unsigned round = 0; round < FENCED_ROUNDS; round++) {
             unsigned reads = 1 + (round * 7) % FENCED_READS;
-            memset(in, 0, sizeof(in));
-            memset(out, (int)round + 2, sizeof(out));
+            memset(in, 0, FENCED_SIZE);
+            memset(out, (int)round + 2, FENCED_SIZE);
             for (unsigned i = 0; i < reads; i++) {
                 EXPECT_OK(rdmux_read(side->ep, in + (size_t)i * FENCED_SLOT, fenced_length(i), NULL,
                                      remote, (size_t)i * FENCED_SLOT, CTX(i),
                                      i % 3 == 1 ? RDMUX_UNSIGNALED : 0));
             }
             EXPECT_OK(
-                rdmux_write(side->ep, out, sizeof(out), NULL, remote, 0, CTX(1000), RDMUX_FENCE));
+                rdmux_write(side->ep, out, FENCED_SIZE, NULL, remote, 0, CTX(1000), RDMUX_FENCE));
             (void)WAIT(&side->queue, RDMUX_WC_WRITE, CTX(1000));
             for (unsigned i = 0; i < reads; i++) {
                 if (i % 3 != 1) {
@@ -435,7 +435,7 @@ static void fenced_initiator(struct side *side)
                 EXPECT_FILLED(in + (size_t)i * FENCED_SLOT, fenced_length(i), (uint8_t)(round + 1));
             }
             (void)POST_AND_WAIT(
-                &side->queue, rdmux_read(side->ep, in, 1, NULL, remote, sizeof(out) - 1, CTX(2), 0),
+                &side->queue, rdmux_read(side->ep, in, 1, NULL, remote, FENCED_SIZE - 1, CTX(2), 0),
                 RDMUX_WC_READ, CTX(2));
             EXPECT_EQUAL(in[0], round + 2);
         }

@@ -346,7 +346,7 @@ static void pipeline_target(struct side *side)
 
 static void spread_initiator(struct side *side)
 {
-    static uint8_t bytes[MIB];
+    uint8_t *bytes = region_make(side, MEMORY_UNREGISTERED, MIB, 0).addr;
     struct rdmux_ep *eps[3];
     struct rdmux_remote *remotes[3];
     struct rdmux_token token;
@@ -355,7 +355,7 @@ static void spread_initiator(struct side *side)
     eps[1] = side_pair(side, NULL);
     eps[2] = side_pair(side, NULL);
     TAKE(side, &token, sizeof(token));
-    pattern_fill(bytes, sizeof(bytes), side->seed, 0);
+    pattern_fill(bytes, MIB, side->seed, 0);
     for (uint64_t i = 0; i < 3; i++) {
         EXPECT_OK(rdmux_remote_import(eps[i], &token, side->patient_ms, &remotes[i]));
     }
@@ -475,7 +475,7 @@ static void remap_local_target(struct side *side)
  * the new one reaches the new pages. */
 static void remap_remote_initiator(struct side *side)
 {
-    static uint8_t bytes[MIB];
+    uint8_t *bytes = region_make(side, MEMORY_UNREGISTERED, MIB, 0).addr;
     struct rdmux_remote *old = NULL;
     side_open_pair(side, NULL);
     for (uint64_t round = 0; round < 10; round++) {

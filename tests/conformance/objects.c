@@ -173,8 +173,9 @@ static void fabrics_target(struct side *side)
 /* Both ends in one process, on one cq. */
 static void itself(struct side *side)
 {
-    static uint8_t source[300000];
-    static uint8_t sink[300000];
+    enum { LENGTH = 300000 };
+    uint8_t *source = region_make(side, MEMORY_UNREGISTERED, LENGTH, 0).addr;
+    uint8_t *sink = region_make(side, MEMORY_UNREGISTERED, LENGTH, 0).addr;
     struct rdmux_ep_attr attr = ep_attr_of(side);
     struct rdmux_token token;
     struct rdmux_remote *remote = NULL;
@@ -192,22 +193,22 @@ static void itself(struct side *side)
     check_endpoint(side, eps[0], &side->info);
     check_endpoint(side, eps[1], &side->info);
 
-    struct region region = region_make(side, MEMORY_ALLOCATED, sizeof(source), ACCESS_ALL);
+    struct region region = region_make(side, MEMORY_ALLOCATED, LENGTH, ACCESS_ALL);
     EXPECT_OK(rdmux_mr_export(region.mr, &token));
     EXPECT_OK(rdmux_remote_import(eps[0], &token, side->patient_ms, &remote));
-    pattern_fill(source, sizeof(source), side->seed, 0);
-    EXPECT_OK(rdmux_recv(eps[1], sink, sizeof(sink), NULL, CTX(1)));
-    EXPECT_OK(rdmux_write(eps[0], source, sizeof(source), NULL, remote, 0, CTX(2), 0));
-    EXPECT_OK(rdmux_send(eps[0], source, sizeof(source), NULL, CTX(3), 0));
+    pattern_fill(source, LENGTH, side->seed, 0);
+    EXPECT_OK(rdmux_recv(eps[1], sink, LENGTH, NULL, CTX(1)));
+    EXPECT_OK(rdmux_write(eps[0], source, LENGTH, NULL, remote, 0, CTX(2), 0));
+    EXPECT_OK(rdmux_send(eps[0], source, LENGTH, NULL, CTX(3), 0));
     (void)WAIT_OF(queue, eps[1], RDMUX_WC_RECV, CTX(1), RDMUX_OK);
     (void)WAIT_OF(queue, eps[0], RDMUX_WC_WRITE, CTX(2), RDMUX_OK);
     (void)WAIT_OF(queue, eps[0], RDMUX_WC_SEND, CTX(3), RDMUX_OK);
-    EXPECT_PATTERN(sink, sizeof(sink), side->seed);
-    EXPECT_PATTERN(region.addr, sizeof(source), side->seed);
-    memset(sink, 0, sizeof(sink));
-    EXPECT_OK(rdmux_read(eps[0], sink, sizeof(sink), NULL, remote, 0, CTX(4), 0));
+    EXPECT_PATTERN(sink, LENGTH, side->seed);
+    EXPECT_PATTERN(region.addr, LENGTH, side->seed);
+    memset(sink, 0, LENGTH);
+    EXPECT_OK(rdmux_read(eps[0], sink, LENGTH, NULL, remote, 0, CTX(4), 0));
     (void)WAIT_OF(queue, eps[0], RDMUX_WC_READ, CTX(4), RDMUX_OK);
-    EXPECT_PATTERN(sink, sizeof(sink), side->seed);
+    EXPECT_PATTERN(sink, LENGTH, side->seed);
     EXPECT_OK(rdmux_recv(eps[0], sink, 8, NULL, CTX(5)));
     EXPECT_OK(rdmux_send(eps[1], "back", 4, NULL, CTX(6), 0));
     (void)WAIT_OF(queue, eps[0], RDMUX_WC_RECV, CTX(5), RDMUX_OK);
@@ -404,15 +405,16 @@ static void expect_closed_on_exec(const struct side *side)
 
 static void fork_initiator(struct side *side)
 {
-    static uint8_t bytes[400000];
+    enum { LENGTH = 400000 };
+    uint8_t *bytes = region_make(side, MEMORY_UNREGISTERED, LENGTH, 0).addr;
     side_open_pair(side, NULL);
     struct rdmux_remote *remote = take_remote(side, side->ep);
-    struct region region = region_make(side, MEMORY_ALLOCATED, sizeof(bytes), ACCESS_ALL);
+    struct region region = region_make(side, MEMORY_ALLOCATED, LENGTH, ACCESS_ALL);
     expect_closed_on_exec(side);
     for (unsigned round = 0; round < 3; round++) {
         /* with requests in flight */
-        pattern_fill(bytes, sizeof(bytes), side->seed + round, 0);
-        EXPECT_OK(rdmux_write(side->ep, bytes, sizeof(bytes), NULL, remote, 0, CTX(1), 0));
+        pattern_fill(bytes, LENGTH, side->seed + round, 0);
+        EXPECT_OK(rdmux_write(side->ep, bytes, LENGTH, NULL, remote, 0, CTX(1), 0));
         EXPECT_OK(rdmux_read(side->ep, region.addr, region.length, region.mr, remote, 0, CTX(2), 0));
         pid_t pid = fork();
         EXPECT(pid >= 0, "fork: %s", strerror(errno));

@@ -496,7 +496,7 @@ static void flush_target(struct side *side)
 
 static void placed_send_initiator(struct side *side)
 {
-    static uint8_t bytes[MIB];
+    uint8_t *bytes = region_make(side, MEMORY_UNREGISTERED, MIB, 0).addr;
     static const size_t lengths[] = { 1, 64, 5000, MIB };
     side_open_pair(side, NULL);
     for (uint64_t round = 0; round < 20; round++) {
@@ -532,8 +532,8 @@ static void placed_send_target(struct side *side)
  * endpoint of the same region, too. */
 static void second_initiator(struct side *side)
 {
-    static uint8_t bytes[MIB];
-    static uint8_t back[MIB];
+    uint8_t *bytes = region_make(side, MEMORY_UNREGISTERED, MIB, 0).addr;
+    uint8_t *back = region_make(side, MEMORY_UNREGISTERED, MIB, 0).addr;
     side_open_pair(side, NULL);
     struct rdmux_ep *second = side_pair(side, NULL);
     struct rdmux_remote *first_remote = take_remote(side, side->ep);
@@ -568,7 +568,7 @@ static void second_target(struct side *side)
 /* The completion of a send or write returns the buffer, whatever the state of the bytes. */
 static void reuse_initiator(struct side *side)
 {
-    static uint8_t bytes[MIB];
+    uint8_t *bytes = region_make(side, MEMORY_UNREGISTERED, MIB, 0).addr;
     side_open_pair(side, NULL);
     struct rdmux_remote *remote = take_remote(side, side->ep);
     for (uint64_t round = 0; round < 40; round++) {
