@@ -8,10 +8,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     POLL_AT_ONCE = 16,
-    POLLS_PER_YIELD = 64, /* the machine may have fewer cores than the case has processes */
+    POLLS_PER_STEP = 1000,
+    /* The machine may have fewer cores than the case has processes: polls at first follow each other closely,
+     * and then leave the core to the process that has to do something. */
+    CLOSE_POLLS = 256,
+    POLLS_PER_YIELD = 64,
+    POLLS_PER_NAP = 16,
+    NAP_NS = 50000,
     WAIT_STEP_MS = 200,
 };
 
@@ -61,6 +68,16 @@ size_t queue_poll(struct queue *queue)
     return queue->kept_count;
 }
 
+static void leave_the_core(unsigned polls)
+{
+    static const struct timespec nap = { .tv_nsec = NAP_NS };
+    if (polls > CLOSE_POLLS && polls % POLLS_PER_NAP == 0) {
+        (void)nanosleep(&nap, NULL);
+    } else if (polls % POLLS_PER_YIELD == 0) {
+        (void)sched_yield();
+    }
+}
+
 /* Waits until a completion has come. */
 static void queue_wait(struct queue *queue)
 {
@@ -79,16 +96,14 @@ static void queue_wait(struct queue *queue)
         queue_keep(queue, wc, count);
         return;
     }
-    for (unsigned polls = 1; polls < 1000; polls++) {
+    for (unsigned polls = 1; polls < POLLS_PER_STEP; polls++) {
         if (queue_poll(queue) > before) {
             return;
         }
         if (queue->progress != NULL && polls % 8 == 0) {
             EXPECT_OK(rdmux_fabric_progress(queue->progress));
         }
-        if (polls % POLLS_PER_YIELD == 0) {
-            (void)sched_yield();
-        }
+        leave_the_core(polls);
     }
 }
 
