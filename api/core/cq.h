@@ -148,6 +148,8 @@ struct rdmux_cq {
     /* Is on `pending` while there are events of no endpoint, see completion.c. It has no path, and
      * is on no other list. */
     struct rdmux_ep *own;
+    /* SRQs whose SRQ_LIMIT is not returned yet, by srq->low. Owned by api/data. */
+    struct rdmux_list low_srqs;
 
     struct rdmux_cq_mailbox mailbox;
     struct rdmux_cq_claim claim;

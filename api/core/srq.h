@@ -12,10 +12,14 @@ struct rdmux_srq {
     struct rdmux_request *posted; /* oldest first */
     struct rdmux_request *posted_last;
     uint32_t posted_count;
+    uint32_t lent_count; /* receives that devices hold; the sum of their counts */
     /* Posted receives set aside for endpoints; the sum of their counts. */
     uint32_t set_aside;
     uint32_t device_share; /* most receives that a device holds; 0: see rdmux_srq_device_open() */
-    struct rdmux_list waiting; /* endpoints that found no receive, oldest first, by srq_link */
+    uint32_t limit;        /* rdmux_srq_attr.limit; 0: none */
+    bool is_limit_armed;   /* SRQ_LIMIT is due when fewer receives than the limit are left */
+    struct rdmux_list low; /* cq->low_srqs */
+    struct rdmux_list waiting; /* endpoints that found no receive, oldest first, by shared.link */
     struct rdmux_mr **regions; /* regions of the pieces of each record, max_sge for each */
     uint16_t *counts;          /* number of pieces of each record */
     uint8_t *holders;          /* domain of the device that holds, or held, each record */

@@ -102,6 +102,7 @@ static void srq_received(struct rdmux_ep *ep, struct rdmux_request *request)
 {
     if (request->internal) {
         rdmux_srq_filled(ep->srq, request);
+        rdmux_srq_check_limit(ep->srq);
     } else {
         take_off(&ep->shared.taken, request);
     }
@@ -325,7 +326,7 @@ static struct rdmux_wc *drain_events(struct rdmux_ep *ep, struct rdmux_wc *at,
 bool rdmux_ep_has_entries(const struct rdmux_ep *ep)
 {
     if (ep == ep->cq->own) {
-        return ep->events != 0;
+        return ep->events != 0 || !rdmux_list_empty(&ep->cq->low_srqs);
     }
     if (ep->phase == RDMUX_PHASE_CLOSED || (ep->events & RDMUX_EVENT_HELD) != 0) {
         return false;
@@ -383,6 +384,9 @@ static struct rdmux_wc *drain_events_of_cq(struct rdmux_ep *own, struct rdmux_wc
     if ((own->events & RDMUX_EVENT_WOKEN) != 0 && at != end) {
         own->events &= ~(uint32_t)RDMUX_EVENT_WOKEN;
         fill_event(at++, NULL, RDMUX_WC_WOKEN, RDMUX_OK, own->cq);
+    }
+    while (at != end && !rdmux_list_empty(&own->cq->low_srqs)) {
+        fill_event(at++, NULL, RDMUX_WC_SRQ_LIMIT, RDMUX_OK, rdmux_srq_take_low(own->cq));
     }
     return at;
 }

@@ -55,6 +55,32 @@ void rdmux_srq_remove(struct rdmux_srq *srq, struct rdmux_request *before,
     request->next = NULL;
 }
 
+/* ------------------------------------------------------------------------------------ the limit */
+
+/* Returns the number of receives that no message has taken. */
+static uint32_t receives_left(const struct rdmux_srq *srq)
+{
+    return srq->posted_count + srq->lent_count;
+}
+
+void rdmux_srq_check_limit(struct rdmux_srq *srq)
+{
+    if (srq->is_limit_armed && receives_left(srq) < srq->limit) {
+        srq->is_limit_armed = false;
+        if (rdmux_list_empty(&srq->low)) {
+            rdmux_list_append(&srq->cq->low_srqs, &srq->low);
+        }
+        rdmux_cq_pend(srq->cq, srq->cq->own);
+    }
+}
+
+struct rdmux_srq *rdmux_srq_take_low(struct rdmux_cq *cq)
+{
+    struct rdmux_srq *srq = RDMUX_CONTAINER(cq->low_srqs.next, struct rdmux_srq, low);
+    rdmux_list_remove(&srq->low);
+    return srq;
+}
+
 /* ----------------------------------------------------------------------------- sharing receives */
 
 /* Returns the number of posted receives that are not set aside for an endpoint. */
@@ -181,6 +207,7 @@ struct rdmux_request *rdmux_srq_take(struct rdmux_ep *ep)
     srq->posted_count--;
     request->next = ep->shared.taken;
     ep->shared.taken = request;
+    rdmux_srq_check_limit(srq);
     return request;
 }
 
@@ -363,6 +390,9 @@ static enum rdmux_status queue_receive(struct rdmux_srq *srq, const struct rdmux
     srq->free = next;
     srq->used++;
     rdmux_srq_append(srq, request);
+    if (srq->limit != 0 && receives_left(srq) >= srq->limit) {
+        srq->is_limit_armed = true;
+    }
     rdmux_srq_share_out(srq);
     tell_providers(srq, request);
     return RDMUX_OK;
@@ -505,19 +535,21 @@ enum rdmux_status rdmux_srq_create(struct rdmux_fabric *fabric, struct rdmux_cq 
     uint32_t depth = all.depth == 0 ? DEFAULT_DEPTH : all.depth;
     uint32_t max_sge = all.max_sge == 0 ? DEFAULT_MAX_SGE : all.max_sge;
     if (fabric == NULL || cq == NULL || cq->fabric != fabric || depth > DEPTH_MAX ||
-        max_sge > RDMUX_SGE_MAX || all.device_share > depth) {
+        max_sge > RDMUX_SGE_MAX || all.device_share > depth || all.limit > depth) {
         return rdmux_fail(RDMUX_INVALID, "rdmux_srq_create: %s",
-                          fabric == NULL            ? "fabric is NULL"
-                          : cq == NULL              ? "cq is NULL"
-                          : cq->fabric != fabric    ? "cq belongs to another fabric"
-                          : depth > DEPTH_MAX       ? "attr.depth is above 65,536"
-                          : max_sge > RDMUX_SGE_MAX ? "attr.max_sge is above 16"
-                                                    : "attr.device_share is above attr.depth");
+                          fabric == NULL             ? "fabric is NULL"
+                          : cq == NULL               ? "cq is NULL"
+                          : cq->fabric != fabric     ? "cq belongs to another fabric"
+                          : depth > DEPTH_MAX        ? "attr.depth is above 65,536"
+                          : max_sge > RDMUX_SGE_MAX  ? "attr.max_sge is above 16"
+                          : all.device_share > depth ? "attr.device_share is above attr.depth"
+                                                     : "attr.limit is above attr.depth");
     }
     if (!rdmux_cq_enter(cq)) {
         return rdmux_cq_refused(cq, "rdmux_srq_create", "cq");
     }
-    enum rdmux_status status = rdmux_cq_reserve(cq, depth);
+    const uint64_t entries = (uint64_t)depth + (all.limit != 0 ? 1 : 0); /* SRQ_LIMIT */
+    enum rdmux_status status = rdmux_cq_reserve(cq, entries);
     if (status != RDMUX_OK) {
         goto leave;
     }
@@ -527,8 +559,10 @@ enum rdmux_status rdmux_srq_create(struct rdmux_fabric *fabric, struct rdmux_cq 
         goto unreserve;
     }
     srq->cq = cq;
-    srq->reserved = depth;
+    srq->reserved = entries;
     srq->device_share = all.device_share;
+    srq->limit = all.limit;
+    rdmux_list_init(&srq->low);
     rdmux_list_init(&srq->waiting);
     status = rdmux_ring_create(fabric, &srq->ring, depth, max_sge, 0);
     if (status != RDMUX_OK) {
@@ -558,7 +592,7 @@ release_ring:
 release:
     rdmux_release(fabric, srq);
 unreserve:
-    rdmux_cq_unreserve(cq, depth);
+    rdmux_cq_unreserve(cq, entries);
 leave:
     rdmux_cq_leave(cq);
     return status;
@@ -585,6 +619,7 @@ enum rdmux_status rdmux_srq_destroy(struct rdmux_srq *srq)
             close_provider(srq, i);
         }
     }
+    rdmux_list_remove(&srq->low); /* no entry names it any more */
     rdmux_cq_unreserve(cq, srq->reserved);
     cq->srq_count--;
     rdmux_release(cq->fabric, srq->holders);

@@ -32,6 +32,11 @@ void rdmux_srq_flush(struct rdmux_ep *ep);
  * the endpoint has taken. */
 void rdmux_srq_untake(struct rdmux_ep *ep);
 void rdmux_srq_untake_all(struct rdmux_ep *ep);
+/* Owner, after a message has taken a receive: SRQ_LIMIT is due if fewer than the limit are left.
+ * [data path] */
+void rdmux_srq_check_limit(struct rdmux_srq *srq);
+/* Owner: takes the first SRQ off cq->low_srqs, which is not empty. */
+struct rdmux_srq *rdmux_srq_take_low(struct rdmux_cq *cq);
 /* Returns the provider SRQ on the cq's domain, and opens it for the first caller with the receives
  * posted so far. max_sge: pieces of a list that the paths there take; 0: no limit. */
 enum rdmux_status rdmux_srq_domain(struct rdmux_srq *srq, struct rdmux_provider_cq *cq,

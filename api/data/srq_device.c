@@ -152,6 +152,7 @@ static enum rdmux_status lend(struct rdmux_srq *srq, uint32_t index, struct rdmu
     request->internal = 1;
     srq->holders[index_of(srq, request)] = (uint8_t)index;
     device->lent++;
+    srq->lent_count++;
     enum rdmux_status status = device->ops->srq_post_recv(device->provider, request, 1);
     if (status != RDMUX_OK) {
         rdmux_srq_filled(srq, request);
@@ -318,6 +319,7 @@ void rdmux_srq_filled(struct rdmux_srq *srq, struct rdmux_request *request)
     struct rdmux_srq_device *device = srq->devices[srq->holders[index_of(srq, request)]];
     request->internal = 0;
     device->lent--;
+    srq->lent_count--;
     srq->is_sharing_due = true;
 }
 

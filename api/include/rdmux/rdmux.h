@@ -210,6 +210,8 @@ enum {
     RDMUX_WC_REMOTE_READY = 36,
     /* rdmux_cq_wake() was called. ep is NULL, context is the cq. */
     RDMUX_WC_WOKEN = 37,
+    /* Fewer receives than rdmux_srq_attr.limit are left. ep is NULL, context is the SRQ. */
+    RDMUX_WC_SRQ_LIMIT = 39,
 };
 
 /* rdmux_wc.flags */
@@ -480,10 +482,10 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_fabric_paths(struct rdmux_fab
 /* One completion or event. 64 bytes forever. context, ep and opcode are valid whatever the
  * status. */
 struct rdmux_wc {
-    /* As given with the request; for REMOTE_READY the remote, for WOKEN the cq; NULL for the other
-     * events. */
+    /* As given with the request; for REMOTE_READY the remote, for WOKEN the cq, for SRQ_LIMIT the
+     * SRQ; NULL for the other events. */
     void *context;
-    struct rdmux_ep *ep; /* NULL for events that belong to no endpoint: WOKEN */
+    struct rdmux_ep *ep; /* NULL for events that belong to no endpoint: WOKEN, SRQ_LIMIT */
     /* Bytes received, written or read; 8 for atomics; 0 for events and unless status is OK. */
     uint64_t length;
     uint32_t status; /* enum rdmux_status */
@@ -1246,13 +1248,19 @@ RDMUX_API enum rdmux_status rdmux_ep_close(struct rdmux_ep *ep);
  *               a device keeps a receive until a message fills it. Default: half of depth for the
  *               first device whose endpoints use the SRQ, a quarter for the second, and so on, at
  *               least 1.
+ * limit         RDMUX_WC_SRQ_LIMIT comes once when fewer receives than this are left, at most
+ *               depth. Left are receives that no message has taken yet, those at devices included.
+ *               The event can come again after a post that brings them to the limit or above.
+ *               Default 0: no event. The event is one more entry of the cq's depth.
  */
 struct rdmux_srq_attr {
     uint32_t size;
     uint32_t depth;
     uint32_t max_sge;
     uint32_t device_share;
-    uint64_t spare[6];
+    uint32_t limit;
+    uint32_t spare0;
+    uint64_t spare[5];
 };
 #define RDMUX_SRQ_ATTR_INIT RDMUX_INIT_OF(rdmux_srq_attr)
 
