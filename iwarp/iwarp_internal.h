@@ -247,6 +247,8 @@ enum rdmux_status rdmux_iwarp_srq_post_recv(struct rdmux_provider_srq *base,
 /* This and the next do nothing for an endpoint without SRQ. */
 void rdmux_iwarp_srq_join(struct iwarp_ep *ep);
 void rdmux_iwarp_srq_leave(struct iwarp_ep *ep);
+/* verbs_transport.srq_news */
+void rdmux_iwarp_srq_news(struct verbs_ep *base);
 /* A message of the endpoint's peer has used a receive. False: it had no credit. [data path] */
 bool rdmux_iwarp_srq_use(struct iwarp_ep *ep);
 /* Takes the peer's credit news. False: the peer gives back credits that it never had. [data

@@ -121,6 +121,7 @@ static const struct verbs_transport iwarp_transport = {
     .sent = rdmux_iwarp_sent,
     .received = rdmux_iwarp_received,
     .receives_posted = rdmux_iwarp_receives_posted,
+    .srq_news = rdmux_iwarp_srq_news,
     .receive_failed = rdmux_iwarp_receive_failed,
     .broke = rdmux_iwarp_broke,
     .refuses = rdmux_iwarp_refuses,
@@ -248,7 +249,7 @@ const struct rdmux_provider_ops rdmux_iwarp_provider = {
     .name = "iwarp",
     /* READS_LINGER: siw checks the key once for each read (siw_qp_sq_proc_tx()). */
     .flags = RDMUX_PROVIDER_NATIVE_FENCE | RDMUX_PROVIDER_LOCAL_KEYS | RDMUX_PROVIDER_DEVICE_SRQ |
-             RDMUX_PROVIDER_READS_LINGER | RDMUX_PROVIDER_PING_BUSY,
+             RDMUX_PROVIDER_READS_LINGER | RDMUX_PROVIDER_PING_BUSY | RDMUX_PROVIDER_PAUSES,
     .domain_size = sizeof(struct iwarp_domain),
     .cq_size = sizeof(struct iwarp_cq),
     .ep_size = sizeof(struct iwarp_ep),

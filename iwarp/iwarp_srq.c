@@ -42,7 +42,7 @@ static bool has_some(struct rdmux_credit_user *user)
 static void recall_credits(struct rdmux_credit_user *user)
 {
     struct iwarp_ep *ep = iwarp_ep_of_user(user);
-    if (!ep->credit.has_news) {
+    if (!ep->credit.has_news || user->is_paused) {
         (void)rdmux_credits_withdraw(&iwarp_srq_of_ep(ep)->scheduler.pool, user->given);
     }
     if (rdmux_credits_window(user->given) == 0) {
@@ -106,6 +106,15 @@ void rdmux_iwarp_srq_join(struct iwarp_ep *ep)
 {
     if (ep->base.attr->srq != NULL) {
         rdmux_credit_join(&iwarp_srq_of_ep(ep)->scheduler, &ep->user, &ep->credit.given);
+    }
+}
+
+void rdmux_iwarp_srq_news(struct verbs_ep *base)
+{
+    struct iwarp_ep *ep = iwarp_of(base);
+    if (base->attr->srq != NULL) {
+        rdmux_credit_pause(&iwarp_srq_of_ep(ep)->scheduler, &ep->user,
+                           rdmux_provider_is_paused(&base->base) != 0);
     }
 }
 

@@ -29,6 +29,7 @@ static void stop_wanting(struct rdmux_credit_scheduler *scheduler, struct rdmux_
 uint64_t rdmux_credit_leave(struct rdmux_credit_scheduler *scheduler, struct rdmux_credit_user *user)
 {
     stop_wanting(scheduler, user);
+    user->has_asked = false;
     rdmux_node_remove(&user->member);
     return rdmux_credits_leave(&scheduler->pool, user->given);
 }
@@ -77,15 +78,24 @@ void rdmux_credit_serve(struct rdmux_credit_scheduler *scheduler)
     }
 }
 
-void rdmux_credit_asked(struct rdmux_credit_scheduler *scheduler, struct rdmux_credit_user *user)
+static void start_asking(struct rdmux_credit_scheduler *scheduler, struct rdmux_credit_user *user)
 {
-    user->level = rdmux_credits_level_up(user->level);
     if (!user->is_asking) {
         rdmux_node_remove(&user->wanting);
         rdmux_list_append(&scheduler->asking, &user->wanting);
         user->is_asking = true;
         scheduler->asking_count++;
     }
+}
+
+void rdmux_credit_asked(struct rdmux_credit_scheduler *scheduler, struct rdmux_credit_user *user)
+{
+    user->level = rdmux_credits_level_up(user->level);
+    if (user->is_paused) {
+        user->has_asked = true;
+        return;
+    }
+    start_asking(scheduler, user);
     rdmux_credit_serve(scheduler);
 }
 
@@ -93,13 +103,33 @@ void rdmux_credit_answered(struct rdmux_credit_scheduler *scheduler, struct rdmu
 {
     user->is_recalling = false;
     /* The peer may have asked before it answered. */
-    user->level = user->is_asking ? RDMUX_CREDITS_LEVEL_FIRST : 0;
+    user->level = user->is_asking || user->has_asked ? RDMUX_CREDITS_LEVEL_FIRST : 0;
+    rdmux_credit_serve(scheduler);
+}
+
+void rdmux_credit_pause(struct rdmux_credit_scheduler *scheduler, struct rdmux_credit_user *user,
+                        bool is_paused)
+{
+    if (user->is_paused == is_paused || !rdmux_node_is_listed(&user->member)) {
+        return;
+    }
+    user->is_paused = is_paused;
+    if (is_paused) {
+        /* A peer without credits may have asked for those that it is not told of yet. */
+        user->has_asked = user->is_asking || (rdmux_credits_outstanding(user->given) == 0 &&
+                                              rdmux_credits_untold(user->given) != 0);
+        stop_wanting(scheduler, user);
+        scheduler->ops->recall(user);
+    } else if (user->has_asked) {
+        user->has_asked = false;
+        start_asking(scheduler, user);
+    }
     rdmux_credit_serve(scheduler);
 }
 
 void rdmux_credit_top_up(struct rdmux_credit_scheduler *scheduler, struct rdmux_credit_user *user)
 {
-    if (rdmux_list_empty(&scheduler->asking) && !user->is_recalling) {
+    if (rdmux_list_empty(&scheduler->asking) && !user->is_recalling && !user->is_paused) {
         (void)scheduler->ops->lend(user, 2);
     }
 }
@@ -107,7 +137,8 @@ void rdmux_credit_top_up(struct rdmux_credit_scheduler *scheduler, struct rdmux_
 void rdmux_credit_note_hungry(struct rdmux_credit_scheduler *scheduler,
                               struct rdmux_credit_user *user)
 {
-    if (rdmux_credits_window(user->given) < user->level && !rdmux_node_is_listed(&user->wanting)) {
+    if (rdmux_credits_window(user->given) < user->level && !user->is_paused &&
+        !rdmux_node_is_listed(&user->wanting)) {
         rdmux_list_append(&scheduler->hungry, &user->wanting);
     }
 }

@@ -22,6 +22,8 @@ struct rdmux_credit_user {
     uint32_t level;    /* credits that the peer should have at a time */
     bool is_asking;    /* the peer asked and has got no credit since */
     bool is_recalling; /* the peer was asked to give credits back and has not answered */
+    bool is_paused;    /* it gets no credits */
+    bool has_asked;    /* while it is paused: the peer has asked, as is_asking */
 };
 
 /* The operations that differ between providers. */
@@ -34,8 +36,9 @@ struct rdmux_credit_ops {
     bool (*has_some)(struct rdmux_credit_user *user);
     /* Tells the peer of its credits: at once, or when that is due. */
     void (*tell)(struct rdmux_credit_user *user, bool at_once);
-    /* Takes back the receives that the peer was not told of. If the peer may have unused credits,
-     * and rdmux_credit_begin_recall() returns true, asks the peer for them. */
+    /* Takes back the receives that the peer was not told of; those that are about to answer the
+     * peer's question only if the user is paused. If the peer may have unused credits, and
+     * rdmux_credit_begin_recall() returns true, asks the peer for them. */
     void (*recall)(struct rdmux_credit_user *user);
 };
 
@@ -73,6 +76,10 @@ void rdmux_credit_serve(struct rdmux_credit_scheduler *scheduler);
 void rdmux_credit_asked(struct rdmux_credit_scheduler *scheduler, struct rdmux_credit_user *user);
 /* The peer answers a recall; the credits that it gave back are counted. Serves. */
 void rdmux_credit_answered(struct rdmux_credit_scheduler *scheduler, struct rdmux_credit_user *user);
+/* Pauses the user, or ends the pause; nothing changes if it is so already. While it is paused, it
+ * gets no credits, and the question of its peer waits. Serves. */
+void rdmux_credit_pause(struct rdmux_credit_scheduler *scheduler, struct rdmux_credit_user *user,
+                        bool is_paused);
 /* A message used a credit of the user, which is counted: sets the next receives aside, if no user
  * waits. [data path] */
 void rdmux_credit_top_up(struct rdmux_credit_scheduler *scheduler, struct rdmux_credit_user *user);

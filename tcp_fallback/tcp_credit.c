@@ -68,7 +68,7 @@ static void tell_credits(struct rdmux_credit_user *user, bool at_once)
 static void recall_credits(struct rdmux_credit_user *user)
 {
     struct tcp_ep *ep = tcp_ep_of_user(user);
-    if (rdmux_credits_outstanding(&ep->given) == 0 && ep->out.is_credit_due) {
+    if (rdmux_credits_outstanding(&ep->given) == 0 && ep->out.is_credit_due && !user->is_paused) {
         return; /* the pending grant may answer the peer's ASK */
     }
     uint64_t untold = rdmux_credits_withdraw(&ep->srq->scheduler.pool, &ep->given);
@@ -94,6 +94,7 @@ enum rdmux_status rdmux_tcp_post_recv(struct rdmux_provider_ep *base,
     (void)requests;
     (void)count;
     if (ep->srq != NULL) {
+        rdmux_credit_pause(&ep->srq->scheduler, &ep->user, rdmux_provider_is_paused(base) != 0);
         if (rdmux_provider_receives_awaited(base)) {
             recall_credits(&ep->user); /* another domain's endpoint waits */
         }

@@ -70,6 +70,9 @@ enum rdmux_status rdmux_verbs_post_recv(struct rdmux_provider_ep *base,
     struct verbs_queue *queue = &ep->data;
     if (VERBS_UNLIKELY(count == 0 || ep->state != VERBS_EP_CONNECTED)) {
         /* receives of an SRQ are posted already; the core completes those of a failed endpoint */
+        if (count == 0 && ep->transport->srq_news != NULL) {
+            ep->transport->srq_news(ep);
+        }
         return RDMUX_OK;
     }
     while (count > 0) {

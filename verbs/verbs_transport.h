@@ -96,6 +96,9 @@ struct verbs_transport {
     /* Counts receives that the device has accepted for the endpoint. NULL: not counted. [data
      * path] */
     void (*receives_posted)(struct verbs_ep *ep, size_t count);
+    /* The endpoint was paused or continues, or may have been on its previous path. NULL: paths of
+     * this fabric cannot pause. [data path] */
+    void (*srq_news)(struct verbs_ep *ep);
     /* Handles a failed receive. request: NULL for a receive of the side channel. */
     void (*receive_failed)(struct verbs_ep *ep, struct rdmux_request *request,
                            const struct ibv_wc *wc);

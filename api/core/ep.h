@@ -132,6 +132,8 @@ struct rdmux_ep_shared_receives {
     /* Posted receives set aside by the core while the endpoint waited for one. */
     uint32_t offered;
     bool news;              /* rdmux_srq_tell() is due */
+    bool is_paused;         /* rdmux_ep_pause() */
+    bool is_held;           /* while it is paused, it wanted a receive */
     struct rdmux_list link; /* srq->waiting */
 };
 

@@ -8,6 +8,7 @@
 #include "api/core/mr.h"
 #include "api/data/bounce.h"
 #include "api/data/request.h"
+#include "api/data/srq.h"
 #include "api/progress/cq_owner.h"
 #include "api/progress/endpoint_table.h"
 
@@ -198,6 +199,7 @@ void rdmux_ep_offer_receives_again(struct rdmux_ep *ep, uint64_t from)
         offer_receives(ep, from);
         return;
     }
+    rdmux_srq_path_begins(ep);
     /* A message may have arrived during the path attempt, which could not take the SRQ's
      * receives. */
     enum rdmux_status status = ep->ops->post_recv(ep->path, NULL, 0);

@@ -90,6 +90,12 @@ static uint32_t unclaimed_receives(const struct rdmux_srq *srq)
     return srq->posted_count - srq->set_aside;
 }
 
+/* Returns the number of those that the endpoint may take. */
+static uint32_t available_receives(const struct rdmux_ep *ep)
+{
+    return ep->shared.is_paused ? 0 : unclaimed_receives(ep->srq);
+}
+
 static bool is_waiting(const struct rdmux_ep *ep)
 {
     return !rdmux_list_empty(&ep->shared.link);
@@ -106,6 +112,7 @@ static void tell_later(struct rdmux_ep *ep)
 void rdmux_srq_tell(struct rdmux_ep *ep)
 {
     ep->shared.news = false;
+    ep->shared.is_held = ep->shared.is_held && ep->shared.is_paused;
     if (!rdmux_ep_delivers(ep)) {
         return;
     }
@@ -132,6 +139,10 @@ static void tell_holders(struct rdmux_srq *srq, const struct rdmux_provider_cq *
 static void wait_for_receive(struct rdmux_ep *ep)
 {
     struct rdmux_srq *srq = ep->srq;
+    if (ep->shared.is_paused) {
+        ep->shared.is_held = true;
+        return;
+    }
     if (is_waiting(ep) || !rdmux_ep_delivers(ep)) {
         return;
     }
@@ -198,7 +209,7 @@ struct rdmux_request *rdmux_srq_take(struct rdmux_ep *ep)
     } else if (ep->shared.offered != 0) {
         ep->shared.offered--;
         srq->set_aside--;
-    } else if (unclaimed_receives(srq) == 0) {
+    } else if (available_receives(ep) == 0) {
         wait_for_receive(ep);
         return NULL;
     }
@@ -213,7 +224,7 @@ struct rdmux_request *rdmux_srq_take(struct rdmux_ep *ep)
 
 uint32_t rdmux_srq_available(const struct rdmux_ep *ep)
 {
-    return unclaimed_receives(ep->srq) + ep->shared.offered;
+    return available_receives(ep) + ep->shared.offered;
 }
 
 void rdmux_srq_flush(struct rdmux_ep *ep)
@@ -255,8 +266,93 @@ void rdmux_srq_leave(struct rdmux_ep *ep)
     ep->shared.reserved = 0;
     ep->shared.offered = 0;
     ep->shared.news = false;
+    ep->shared.is_held = false;
     rdmux_list_remove(&ep->shared.link);
     rdmux_srq_share_out(ep->srq);
+}
+
+/* ------------------------------------------------------------------------------------- pausing */
+
+/* Returns whether the path can make messages wait although the SRQ has receives. */
+static bool can_pause(const struct rdmux_provider_ops *ops)
+{
+    return !rdmux_srq_is_device(ops) || (ops->flags & RDMUX_PROVIDER_PAUSES) != 0;
+}
+
+void rdmux_srq_path_begins(struct rdmux_ep *ep)
+{
+    if (ep->shared.is_paused && !can_pause(ep->ops)) {
+        rdmux_log(ep->fabric, RDMUX_LOG_WARN,
+                  "endpoint %llu: it is paused, and %s cannot make messages wait; they come",
+                  (unsigned long long)ep->id, ep->ops->name);
+    }
+}
+
+/* Withdraws the receives that the core has set aside for the endpoint. */
+static void hold(struct rdmux_ep *ep)
+{
+    ep->shared.is_held = is_waiting(ep) || ep->shared.offered != 0;
+    rdmux_list_remove(&ep->shared.link);
+    ep->srq->set_aside -= ep->shared.offered;
+    ep->shared.offered = 0;
+    rdmux_srq_share_out(ep->srq);
+}
+
+static enum rdmux_status set_paused(struct rdmux_ep *ep, bool on)
+{
+    if (ep->srq == NULL) {
+        return rdmux_fail(
+            RDMUX_INVALID,
+            "rdmux_ep_pause: the endpoint has receives of its own; post none, or give "
+            "it an SRQ (rdmux_ep_attr.srq)");
+    }
+    if (ep->phase == RDMUX_PHASE_SETUP) {
+        return rdmux_again("rdmux_ep_pause: the endpoint is not connected yet; wait for "
+                           "RDMUX_WC_CONNECTED");
+    }
+    if (!rdmux_ep_delivers(ep)) {
+        return rdmux_fail(ep->end.status == RDMUX_OK ? RDMUX_PEER_GONE
+                                                     : (enum rdmux_status)ep->end.status,
+                          "rdmux_ep_pause: the endpoint has ended: %s", ep->info.text);
+    }
+    if (on && !can_pause(ep->ops)) {
+        return rdmux_fail(RDMUX_UNSUPPORTED,
+                          "rdmux_ep_pause: over %s the device matches messages with the SRQ's "
+                          "receives and cannot make those of one endpoint wait; give the endpoint "
+                          "receives of its own, or another path",
+                          ep->ops->name);
+    }
+    if (ep->shared.is_paused != on) {
+        ep->shared.is_paused = on;
+        if (on) {
+            hold(ep);
+        }
+        tell_later(ep);
+    }
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_ep_pause(struct rdmux_ep *ep, int on)
+{
+    if (ep == NULL) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_ep_pause: ep is NULL");
+    }
+    struct rdmux_cq *cq = ep->cq;
+    if (!rdmux_cq_enter(cq)) {
+        return rdmux_cq_refused(cq, "rdmux_ep_pause", "ep");
+    }
+    enum rdmux_status status = ep->phase == RDMUX_PHASE_CLOSED
+                                   ? rdmux_fail(RDMUX_INVALID, "rdmux_ep_pause: ep is closed")
+                                   : set_paused(ep, on != 0);
+    rdmux_cq_leave(cq);
+    return status;
+}
+
+/* ---------------------------------------------------------------------------- from the provider */
+
+int rdmux_provider_is_paused(const struct rdmux_provider_ep *path)
+{
+    return path->ep->shared.is_paused;
 }
 
 uint32_t rdmux_provider_reserve(struct rdmux_provider_ep *path, uint32_t count)
@@ -268,8 +364,8 @@ uint32_t rdmux_provider_reserve(struct rdmux_provider_ep *path, uint32_t count)
     }
     uint32_t reserved = count < ep->shared.offered ? count : ep->shared.offered;
     ep->shared.offered -= reserved;
-    uint32_t more = count - reserved < unclaimed_receives(srq) ? count - reserved
-                                                               : unclaimed_receives(srq);
+    const uint32_t available = available_receives(ep);
+    uint32_t more = count - reserved < available ? count - reserved : available;
     srq->set_aside += more;
     reserved += more;
     ep->shared.reserved += reserved;

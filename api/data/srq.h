@@ -22,6 +22,8 @@ uint32_t rdmux_srq_available(const struct rdmux_ep *ep);
 void rdmux_srq_tell(struct rdmux_ep *ep);
 /* Owner: returns the receives set aside for the endpoint, whose path is gone. */
 void rdmux_srq_leave(struct rdmux_ep *ep);
+/* Owner: the endpoint has a path now. Logs that it cannot pause, if it is paused. */
+void rdmux_srq_path_begins(struct rdmux_ep *ep);
 /* rdmux_srq_put() returns a record to the free list (it was returned to the application).
  * rdmux_srq_unput() returns it to the front of the posted list (its endpoint closed). */
 void rdmux_srq_put(struct rdmux_srq *srq, struct rdmux_request *request);

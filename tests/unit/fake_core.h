@@ -71,6 +71,7 @@ struct rdmux_ep {
     struct rdmux_srq *srq;
     struct fake_receives own;
     uint32_t reserved; /* receives reserved in the SRQ */
+    bool is_paused;
     struct rdmux_request *arrived[FAKE_RECEIVES_MAX];
     uint32_t arrived_count;
     enum rdmux_status failed;
@@ -160,6 +161,11 @@ int rdmux_provider_receives_awaited(const struct rdmux_provider_ep *ep)
 {
     (void)ep;
     return 0; /* there is only one provider, which knows by itself which endpoints wait */
+}
+
+int rdmux_provider_is_paused(const struct rdmux_provider_ep *ep)
+{
+    return ep->ep->is_paused;
 }
 
 int rdmux_provider_has_srq(const struct rdmux_provider_ep *ep)

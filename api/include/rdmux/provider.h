@@ -112,6 +112,10 @@ enum {
      * time and beside other requests. The provider calls that write done when no answer that the
      * device began before it is under way to the peer. */
     RDMUX_PROVIDER_READS_LINGER = 1 << 6,
+    /* With RDMUX_PROVIDER_DEVICE_SRQ: the provider promises the peer no receive while
+     * rdmux_provider_is_paused(), so that messages wait at the peer. Without this flag endpoints of
+     * such a provider cannot be paused. */
+    RDMUX_PROVIDER_PAUSES = 1 << 7,
 };
 
 /* -------------------------------------------------------------------------------------- objects */
@@ -267,6 +271,12 @@ RDMUX_API void rdmux_provider_unreserve(struct rdmux_provider_ep *ep, uint32_t c
  * begins, the core calls post_recv with NULL and 0 on endpoints of other domains that have reserved
  * some. [data path] */
 RDMUX_API int rdmux_provider_receives_awaited(const struct rdmux_provider_ep *ep);
+
+/* Returns 1 while the program has paused the endpoint (rdmux_ep_pause()). Until it continues,
+ * rdmux_provider_take_receive() gives only reserved receives, and rdmux_provider_reserve() none. A
+ * provider that promises receives to its peer promises no more and takes back what the peer does
+ * not use. The core calls post_recv with NULL and 0 when the result changes. [data path] */
+RDMUX_API int rdmux_provider_is_paused(const struct rdmux_provider_ep *ep);
 
 /* Returns 1 if the endpoint takes its receives from an SRQ. */
 RDMUX_API int rdmux_provider_has_srq(const struct rdmux_provider_ep *ep);
@@ -552,7 +562,8 @@ struct rdmux_provider_ops {
      * provider that matches in software takes them by rdmux_provider_take_receive(), and uses this
      * call to tell the peer. Any other provider queues them with the device. NULL and 0: there is
      * no new record, but there may be a receive where there was none: one of an SRQ, or the path
-     * has just become the endpoint's. [data path] */
+     * has just become the endpoint's, or the program has paused it or lets it continue. [data
+     * path] */
     enum rdmux_status (*post_recv)(struct rdmux_provider_ep *ep, struct rdmux_request *requests,
                                    size_t count);
 

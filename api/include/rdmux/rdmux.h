@@ -1271,6 +1271,21 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_srq_create(struct rdmux_fabri
                                                               const struct rdmux_srq_attr *attr,
                                                               struct rdmux_srq **out);
 
+/*
+ * Pauses an endpoint of an SRQ, or lets it continue: while it is paused, it is granted no further
+ * receives, and messages of its peer wait as if no receive were posted. Receives that were promised
+ * to the peer before, at most 64, may still be filled. The pause outlasts moves to other paths; on
+ * a path that cannot pause it has no effect, which the log reports.
+ * on       1: pause. 0: continue at once.
+ * Threads  Its cq.
+ * Errors   RDMUX_INVALID      the endpoint has no SRQ, or was closed
+ *          RDMUX_AGAIN        not connected yet
+ *          RDMUX_UNSUPPORTED  over ib, roce and rdma:// the device matches messages with receives
+ *                             and cannot make those of one endpoint wait
+ *          RDMUX_PEER_GONE, … The endpoint has ended, with this cause
+ */
+RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_ep_pause(struct rdmux_ep *ep, int on);
+
 /* Destroys an SRQ; drops the receives in it without completion. NULL is allowed. Errors:
  * RDMUX_INVALID: endpoints use it. Threads: the last call on it. */
 RDMUX_API enum rdmux_status rdmux_srq_destroy(struct rdmux_srq *srq);
