@@ -606,6 +606,8 @@ static void wrong_arguments_of_an_endpoint_are_refused(void **state)
     assert_null(rdmux_ep_user(NULL));
     INVALID(rdmux_ep_shutdown(NULL, 0), "ep");
     INVALID(rdmux_ep_shutdown(scene.ep, -2), "timeout_ms");
+    INVALID(rdmux_ep_pause(NULL, 1), "ep");
+    INVALID(rdmux_ep_pause(scene.ep, 1), "SRQ");
     CHECK_OK(rdmux_ep_close(NULL));
     clear_scene(&scene);
 }
@@ -635,6 +637,10 @@ static void wrong_arguments_of_an_srq_are_refused(void **state)
     attr.max_sge = 0;
     attr.device_share = 1025;
     INVALID_OUT(none, rdmux_srq_create(scene.fabric, scene.cq, &attr, &none), "attr.device_share");
+    attr.device_share = 0;
+    attr.limit = 1025;
+    INVALID_OUT(none, rdmux_srq_create(scene.fabric, scene.cq, &attr, &none), "attr.limit");
+    attr.limit = 0;
     attr.size = offsetof(struct rdmux_srq_attr, device_share) - 1;
     INVALID_OUT(none, rdmux_srq_create(scene.fabric, scene.cq, &attr, &none), "attr.size");
 

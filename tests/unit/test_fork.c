@@ -147,6 +147,7 @@ static int try_objects(struct scene *scene)
     EXPECT_INVALID(rdmux_ep_info(pair->a, &info));
     EXPECT_INVALID(rdmux_ep_stats(pair->a, &stats));
     EXPECT_INVALID(rdmux_ep_set_user(pair->a, pair));
+    EXPECT_INVALID(rdmux_ep_pause(pair->a, 1));
     EXPECT(rdmux_ep_user(pair->a) == NULL);
     EXPECT_INVALID(rdmux_ep_explanation(pair->a, &explanation));
     EXPECT_INVALID(rdmux_ep_shutdown(pair->a, 100));
