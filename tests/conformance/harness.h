@@ -119,6 +119,7 @@ extern const struct suite overtaking_suite;
 extern const struct suite passive_suite;
 extern const struct suite receive_suite;
 extern const struct suite revoke_suite;
+extern const struct suite sharing_suite;
 extern const struct suite small_suite;
 extern const struct suite sockets_suite;
 extern const struct suite sparse_suite;
