@@ -213,6 +213,97 @@ static void an_endpoint_that_leaves_returns_all_its_credits(void **state)
     assert_int_equal(world.scheduler.asking_count, 0);
 }
 
+/* ---------------------------------------------------------------------------------------- pauses */
+
+static void a_paused_endpoint_gets_no_credits_and_holds_up_no_other(void **state)
+{
+    (void)state;
+    make_world(0);
+    ask(0);
+    ask(1);
+    rdmux_credit_pause(&world.scheduler, &world.users[0], true);
+    ask(0);
+
+    world.receives = 1;
+    rdmux_credit_serve(&world.scheduler);
+
+    assert_int_equal(world.told[0], 0);
+    assert_int_equal(world.told[1], 1);
+    assert_int_equal(world.scheduler.asking_count, 0);
+    assert_int_equal(rdmux_credits_window(&world.given[0]), 0);
+}
+
+static void a_question_of_a_paused_endpoint_is_answered_when_it_continues(void **state)
+{
+    (void)state;
+    for (int when = 0; when < 2; when++) { /* the peer asks before the pause, or during it */
+        make_world(0);
+        if (when == 0) {
+            ask(0);
+        }
+        rdmux_credit_pause(&world.scheduler, &world.users[0], true);
+        if (when == 1) {
+            ask(0);
+        }
+        world.receives = 8;
+        rdmux_credit_serve(&world.scheduler);
+        assert_int_equal(world.told[0], 0);
+
+        rdmux_credit_pause(&world.scheduler, &world.users[0], false);
+
+        assert_int_equal(world.told[0], 1);
+        assert_int_equal(rdmux_credits_window(&world.given[0]), RDMUX_CREDITS_LEVEL_FIRST);
+    }
+}
+
+static void unused_credits_of_a_paused_endpoint_go_to_those_that_ask(void **state)
+{
+    (void)state;
+    make_world(RDMUX_CREDITS_LEVEL_FIRST);
+    ask(0);
+
+    rdmux_credit_pause(&world.scheduler, &world.users[0], true);
+    rdmux_credit_pause(&world.scheduler, &world.users[0], true);
+
+    assert_int_equal(world.recalled[0], 1);
+    ask(1);
+    give_back(0);
+    assert_int_equal(world.told[1], 1);
+    assert_int_equal(world.scheduler.pool.promised, RDMUX_CREDITS_LEVEL_FIRST);
+}
+
+static void a_paused_endpoint_gets_none_for_the_credits_that_it_uses(void **state)
+{
+    (void)state;
+    make_world(64);
+    ask(0);
+    rdmux_credit_pause(&world.scheduler, &world.users[0], true);
+
+    assert_true(rdmux_credits_use_shared(&world.scheduler.pool, &world.given[0]));
+    world.receives--;
+    rdmux_credit_answered(&world.scheduler, &world.users[0]); /* the others crossed the answer */
+    rdmux_credit_top_up(&world.scheduler, &world.users[0]);
+    rdmux_credit_note_hungry(&world.scheduler, &world.users[0]);
+    rdmux_credit_serve(&world.scheduler);
+
+    assert_int_equal(rdmux_credits_window(&world.given[0]), RDMUX_CREDITS_LEVEL_FIRST - 1);
+    assert_false(rdmux_node_is_listed(&world.users[0].wanting));
+}
+
+static void an_endpoint_that_has_left_does_not_ask_when_its_pause_ends(void **state)
+{
+    (void)state;
+    make_world(0);
+    ask(0);
+    rdmux_credit_pause(&world.scheduler, &world.users[0], true);
+    (void)rdmux_credit_leave(&world.scheduler, &world.users[0]);
+
+    rdmux_credit_pause(&world.scheduler, &world.users[0], false);
+
+    assert_false(rdmux_node_is_listed(&world.users[0].wanting));
+    assert_int_equal(world.scheduler.asking_count, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +314,11 @@ int main(void)
         cmocka_unit_test(used_receives_are_replaced_while_no_peer_waits),
         cmocka_unit_test(a_hungry_endpoint_gets_receives_posted_later),
         cmocka_unit_test(an_endpoint_that_leaves_returns_all_its_credits),
+        cmocka_unit_test(a_paused_endpoint_gets_no_credits_and_holds_up_no_other),
+        cmocka_unit_test(a_question_of_a_paused_endpoint_is_answered_when_it_continues),
+        cmocka_unit_test(unused_credits_of_a_paused_endpoint_go_to_those_that_ask),
+        cmocka_unit_test(a_paused_endpoint_gets_none_for_the_credits_that_it_uses),
+        cmocka_unit_test(an_endpoint_that_has_left_does_not_ask_when_its_pause_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

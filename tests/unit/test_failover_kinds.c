@@ -48,6 +48,48 @@ static void receives_of_an_srq_are_neither_lost_nor_filled_twice(void **state)
     }
 }
 
+/* A message waits at the peer while the endpoint is paused, before its move and after it. */
+static void a_paused_endpoint_is_paused_on_its_next_path(void **state)
+{
+    (void)state;
+    static const char *const paths[] = { "tcp", "shm,tcp" };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(paths); i++) {
+        struct scene scene;
+        struct rdmux_ep_attr as_a = traffic_attr;
+        struct rdmux_srq *srq = NULL;
+        struct rdmux_wc wc;
+        uint64_t word = 7;
+        uint64_t got = 0;
+        as_a.failover = RDMUX_FAILOVER_ON;
+        set_scene(&scene, paths[i], 0);
+        struct pair *pair = &scene.pair;
+        CHECK_OK(rdmux_srq_create(pair->fabric_b, pair->cq_b, NULL, &srq));
+        struct rdmux_ep_attr as_b = as_a;
+        as_b.srq = srq;
+        connect_as(pair, &as_a, &as_b, &pair->a, &pair->b);
+        CHECK_OK(rdmux_srq_recv(srq, &got, sizeof(got), NULL, CONTEXT(1)));
+        CHECK_OK(rdmux_ep_pause(pair->b, 1));
+        CHECK_OK(rdmux_send(pair->a, &word, sizeof(word), NULL, CONTEXT(2), 0));
+
+        fail_path(pair->b, RDMUX_IO);
+
+        assert_int_equal(next_entry(pair->cq_b).opcode, RDMUX_WC_PATH_CHANGED);
+        assert_int_equal(next_entry(pair->cq_a).opcode, RDMUX_WC_PATH_CHANGED);
+        for (int polls = 0; polls < 1000; polls++) {
+            assert_int_equal(rdmux_cq_poll(pair->cq_a, &wc, 1), 0);
+            assert_int_equal(rdmux_cq_poll(pair->cq_b, &wc, 1), 0);
+        }
+        CHECK_OK(rdmux_ep_pause(pair->b, 0));
+        assert_ptr_equal(expect_entry(pair->cq_b, RDMUX_WC_RECV, RDMUX_OK).context, CONTEXT(1));
+        assert_int_equal(got, word);
+        expect_entry(pair->cq_a, RDMUX_WC_SEND, RDMUX_OK);
+        CHECK_OK(rdmux_ep_close(pair->b));
+        pair->b = NULL;
+        CHECK_OK(rdmux_srq_destroy(srq));
+        clear_scene(&scene);
+    }
+}
+
 /* ------------------------------------------------------------------------------- authentication */
 
 static void check_authenticated(const struct rdmux_fabric_auth *auth_a,
@@ -518,6 +560,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(receives_of_an_srq_are_neither_lost_nor_filled_twice),
+        cmocka_unit_test(a_paused_endpoint_is_paused_on_its_next_path),
         cmocka_unit_test(peers_authenticate_again_on_each_socket),
         cmocka_unit_test(peers_with_certificates_authenticate_again_on_each_socket),
         cmocka_unit_test(another_identity_resumes_nothing_even_with_the_secret),

@@ -20,13 +20,18 @@ struct link {
     struct rdmux_ep *b;
 };
 
-static void set_scene(struct scene *scene, uint32_t flags_a)
+static void set_scene_with(struct scene *scene, uint32_t flags_a, uint32_t flags_b)
 {
     struct rdmux_srq_attr attr = RDMUX_SRQ_ATTR_INIT;
     attr.depth = DEPTH;
     memset(scene, 0, sizeof(*scene));
-    open_sides(&scene->pair, "shm,tcp", flags_a, 0);
+    open_sides(&scene->pair, "shm,tcp", flags_a, flags_b);
     CHECK_OK(rdmux_srq_create(scene->pair.fabric_b, scene->pair.cq_b, &attr, &scene->srq));
+}
+
+static void set_scene(struct scene *scene, uint32_t flags_a)
+{
+    set_scene_with(scene, flags_a, 0);
 }
 
 static struct link link_over(struct scene *scene, const char *path)
@@ -384,6 +389,196 @@ static void messages_of_every_sender_arrive_in_order(void **state)
     clear_scene(&scene);
 }
 
+/* ------------------------------------------------------------------------------------ the limit */
+
+enum { LIMIT = 2 };
+
+static void limit_scene(struct scene *scene)
+{
+    struct rdmux_srq_attr attr = RDMUX_SRQ_ATTR_INIT;
+    set_scene(scene, 0);
+    CHECK_OK(rdmux_srq_destroy(scene->srq));
+    attr.depth = DEPTH;
+    attr.limit = LIMIT;
+    CHECK_OK(rdmux_srq_create(scene->pair.fabric_b, scene->pair.cq_b, &attr, &scene->srq));
+}
+
+static void the_limit_wakes_a_sleeper(void **state)
+{
+    (void)state;
+    static const char *const paths[] = { "shm", "tcp" };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(paths); i++) {
+        struct scene scene;
+        limit_scene(&scene);
+        struct link link = link_over(&scene, paths[i]);
+        struct rdmux_cq *cq = scene.pair.cq_b;
+        post_receives(&scene, 0, LIMIT);
+        while (rdmux_cq_arm(cq) == RDMUX_AGAIN) {
+            assert_int_equal(rdmux_cq_poll(cq, NULL, 0), 0);
+        }
+        send_word(link.a, 1);
+        struct pollfd fd = { .fd = rdmux_cq_fd(cq), .events = POLLIN };
+        assert_int_equal(poll(&fd, 1, PATIENT_MS), 1);
+
+        struct rdmux_wc wc[2];
+        for (size_t got = 0; got < 2; got++) {
+            wc[got] = next_entry(cq);
+        }
+        struct rdmux_wc *event = wc[0].opcode == RDMUX_WC_RECV ? &wc[1] : &wc[0];
+        assert_int_equal(event->opcode, RDMUX_WC_SRQ_LIMIT);
+        assert_ptr_equal(event->context, scene.srq);
+        assert_null(event->ep);
+        unlink_pair(&link);
+        clear_scene(&scene);
+    }
+}
+
+/* The program destroys the SRQ before it takes the event. */
+static void an_srq_that_is_destroyed_takes_its_event_along(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct rdmux_wc wc;
+    limit_scene(&scene);
+    struct link link = link_over(&scene, "shm");
+    struct rdmux_cq *cq = scene.pair.cq_b;
+    post_receives(&scene, 0, LIMIT);
+    send_word(link.a, 1);
+    uint64_t until = now_ms() + PATIENT_MS;
+    while (scene.srq->posted_count == LIMIT) {
+        assert_true(now_ms() < until);
+        assert_int_equal(rdmux_cq_poll(cq, NULL, 0), 0);
+    }
+    unlink_pair(&link);
+
+    CHECK_OK(rdmux_srq_destroy(scene.srq));
+
+    assert_int_equal(rdmux_cq_poll(cq, &wc, 1), 0);
+    while (rdmux_cq_arm(cq) == RDMUX_AGAIN) {
+        assert_true(now_ms() < until);
+        assert_int_equal(rdmux_cq_poll(cq, &wc, 1), 0);
+    }
+    close_pair(&scene.pair);
+}
+
+static void an_srq_with_a_limit_reserves_an_entry_for_its_event(void **state)
+{
+    (void)state;
+    struct pair pair;
+    struct rdmux_cq *cq = NULL;
+    struct rdmux_srq *srq = NULL;
+    struct rdmux_cq_attr cq_attr = RDMUX_CQ_ATTR_INIT;
+    struct rdmux_srq_attr attr = RDMUX_SRQ_ATTR_INIT;
+    open_sides(&pair, "shm", 0, 0);
+    cq_attr.depth = DEPTH;
+    attr.depth = DEPTH;
+    attr.limit = DEPTH;
+    CHECK_OK(rdmux_cq_create(pair.fabric_b, &cq_attr, &cq));
+
+    CHECK_STATUS(rdmux_srq_create(pair.fabric_b, cq, &attr, &srq), RDMUX_NO_MEMORY);
+
+    for (int i = 0; i < 2; i++) { /* and gives it back */
+        attr.depth = DEPTH - 1;
+        attr.limit = DEPTH - 1;
+        CHECK_OK(rdmux_srq_create(pair.fabric_b, cq, &attr, &srq));
+        CHECK_OK(rdmux_srq_destroy(srq));
+        attr.depth = DEPTH;
+        attr.limit = 0;
+        CHECK_OK(rdmux_srq_create(pair.fabric_b, cq, &attr, &srq));
+        CHECK_OK(rdmux_srq_destroy(srq));
+    }
+    CHECK_OK(rdmux_cq_destroy(cq));
+    close_pair(&pair);
+}
+
+/* -------------------------------------------------------------------------------------- pausing */
+
+/* A receive was set aside for the endpoint when it paused. Another endpoint gets it. */
+static void a_paused_endpoint_gives_up_the_receive_that_it_waited_for(void **state)
+{
+    (void)state;
+    struct scene scene;
+    set_scene_with(&scene, 0, RDMUX_FABRIC_NO_SERVICE_THREAD); /* so that it does not take it */
+    struct link paused = link_over(&scene, "shm");
+    struct link other = link_over(&scene, "shm");
+    send_word(paused.a, 1);
+    wait_until_waiting(&scene, 1);
+    send_word(other.a, 2);
+    wait_until_waiting(&scene, 2);
+    post_receives(&scene, 0, 1);
+    assert_int_equal(scene.srq->set_aside, 1);
+
+    CHECK_OK(rdmux_ep_pause(paused.b, 1));
+
+    expect_word(&scene, other.b, 2);
+    post_receives(&scene, 0, 1);
+    CHECK_OK(rdmux_ep_pause(paused.b, 0));
+    expect_word(&scene, paused.b, 1);
+    unlink_pair(&paused);
+    unlink_pair(&other);
+    clear_scene(&scene);
+}
+
+/* Its peer has receives promised; what it does not use serves others, and no message is lost. */
+static void a_peer_of_a_paused_endpoint_gives_its_credits_back(void **state)
+{
+    (void)state;
+    enum { RECEIVES = 8, MESSAGES = 20 };
+    struct scene scene;
+    set_scene(&scene, 0);
+    struct link paused = link_over(&scene, "tcp");
+    struct link other = link_over(&scene, "tcp");
+    post_receives(&scene, 0, RECEIVES);
+    send_word(paused.a, 0);
+    expect_word(&scene, paused.b, 0);
+    post_receives(&scene, 0, 1);
+
+    CHECK_OK(rdmux_ep_pause(paused.b, 1));
+
+    uint64_t until = now_ms() + PATIENT_MS;
+    while (scene.srq->set_aside != 0) {
+        assert_true(now_ms() < until);
+        assert_int_equal(rdmux_cq_poll(scene.pair.cq_b, NULL, 0), 0);
+    }
+    for (uint64_t i = 1; i <= MESSAGES; i++) {
+        send_word(paused.a, i);
+    }
+    for (uint64_t i = 0; i < MESSAGES; i++) {
+        send_word(other.a, i);
+        post_receives(&scene, expect_word(&scene, other.b, i), 1);
+    }
+    CHECK_OK(rdmux_ep_pause(paused.b, 0));
+    for (uint64_t i = 1; i <= MESSAGES; i++) {
+        post_receives(&scene, expect_word(&scene, paused.b, i), 1);
+    }
+    unlink_pair(&paused);
+    unlink_pair(&other);
+    clear_scene(&scene);
+}
+
+static void only_a_connected_endpoint_can_be_paused(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    struct rdmux_ep *ep = NULL;
+    set_scene(&scene, 0);
+    attr.srq = scene.srq;
+    CHECK_STATUS(
+        rdmux_connect(scene.pair.fabric_b, scene.pair.cq_b, scene.pair.address, &attr, 0, &ep),
+        RDMUX_IN_PROGRESS);
+    CHECK_STATUS(rdmux_ep_pause(ep, 1), RDMUX_AGAIN);
+    CHECK_OK(rdmux_ep_close(ep));
+    CHECK_STATUS(rdmux_ep_pause(ep, 1), RDMUX_INVALID);
+
+    struct link link = link_over(&scene, "tcp");
+    CHECK_OK(rdmux_ep_close(link.a));
+    expect_entry(scene.pair.cq_b, RDMUX_WC_DISCONNECTED, RDMUX_PEER_GONE);
+    CHECK_STATUS(rdmux_ep_pause(link.b, 0), RDMUX_PEER_GONE);
+    CHECK_OK(rdmux_ep_close(link.b));
+    clear_scene(&scene);
+}
+
 /* -------------------------------------------------------------------------- the provider's side */
 
 static void reserved_receives_belong_to_their_endpoint_alone(void **state)
@@ -471,6 +666,12 @@ int main(void)
         cmocka_unit_test(an_srq_can_be_destroyed_once_its_unaccepted_endpoints_are_gone),
         cmocka_unit_test(endpoints_of_all_fabrics_take_turns),
         cmocka_unit_test(messages_of_every_sender_arrive_in_order),
+        cmocka_unit_test(the_limit_wakes_a_sleeper),
+        cmocka_unit_test(an_srq_that_is_destroyed_takes_its_event_along),
+        cmocka_unit_test(an_srq_with_a_limit_reserves_an_entry_for_its_event),
+        cmocka_unit_test(a_paused_endpoint_gives_up_the_receive_that_it_waited_for),
+        cmocka_unit_test(a_peer_of_a_paused_endpoint_gives_its_credits_back),
+        cmocka_unit_test(only_a_connected_endpoint_can_be_paused),
         cmocka_unit_test(reserved_receives_belong_to_their_endpoint_alone),
         cmocka_unit_test(without_an_srq_nothing_is_reserved),
     };

@@ -20,16 +20,22 @@ struct link {
     struct rdmux_ep *b;
 };
 
-static void set_shared(struct shared *shared, uint32_t device_share)
+static void set_limited(struct shared *shared, uint32_t device_share, uint32_t limit)
 {
     struct rdmux_srq_attr attr = RDMUX_SRQ_ATTR_INIT;
     attr.depth = DEPTH;
     attr.device_share = device_share;
+    attr.limit = limit;
     memset(shared, 0, sizeof(*shared));
     open_sides(&shared->pair, "shm,tcp", 0, RDMUX_FABRIC_NO_SERVICE_THREAD);
     make_device(shared->pair.fabric_b, RDMUX_PROVIDER_DEVICE_SRQ, 0);
     CHECK_OK(rdmux_srq_create(shared->pair.fabric_b, shared->pair.cq_b, &attr, &shared->srq));
     alarm(HANG_S);
+}
+
+static void set_shared(struct shared *shared, uint32_t device_share)
+{
+    set_limited(shared, device_share, 0);
 }
 
 static struct link connect_over(struct shared *shared, const char *path)
@@ -295,6 +301,68 @@ static void reserved_receives_are_recalled_for_a_device_that_has_none(void **sta
     clear_shared(&shared);
 }
 
+/* Receives that a device holds are left, too, until a message fills them. */
+static void the_limit_counts_receives_that_a_device_holds(void **state)
+{
+    (void)state;
+    enum { SHARE = 4, LIMIT = 3 };
+    struct shared shared;
+    set_limited(&shared, SHARE, LIMIT);
+    struct link over_device = connect_over(&shared, "tcp");
+    struct link over_shm = connect_over(&shared, "shm");
+    post_receives(&shared, 0, DEPTH);
+    for (size_t i = 0; i < DEPTH - SHARE; i++) { /* the pool is empty then */
+        send_word(over_shm.a, i);
+        expect_message(&shared, over_shm.b);
+    }
+    fill_at_device(over_device.b);
+    expect_message(&shared, over_device.b);
+    assert_int_equal(device.shared_count, LIMIT);
+
+    fill_at_device(over_device.b);
+
+    struct rdmux_wc wc = expect_entry(shared.pair.cq_b, RDMUX_WC_SRQ_LIMIT, RDMUX_OK);
+    assert_null(wc.ep);
+    assert_ptr_equal(wc.context, shared.srq);
+    expect_message(&shared, over_device.b);
+    close_link(&over_device); /* its loan ends, which is no post */
+    close_link(&over_shm);
+    assert_int_equal(rdmux_cq_poll(shared.pair.cq_b, &wc, 1), 0);
+    clear_shared(&shared);
+}
+
+static void an_endpoint_that_moves_to_a_device_is_paused_no_longer(void **state)
+{
+    (void)state;
+    struct shared shared;
+    set_shared(&shared, 2);
+    struct pair *pair = &shared.pair;
+    struct rdmux_ep_attr connecting = RDMUX_EP_ATTR_INIT;
+    connecting.failover = RDMUX_FAILOVER_ON;
+    struct rdmux_ep_attr accepting = connecting;
+    struct link link;
+    accepting.srq = shared.srq;
+    connect_as(pair, &connecting, &accepting, &link.a, &link.b);
+    CHECK_OK(rdmux_ep_pause(link.b, 1));
+
+    assert_true(rdmux_cq_enter(pair->cq_b));
+    rdmux_provider_failed(link.b->path, RDMUX_IO, "broken by a test");
+    rdmux_cq_leave(pair->cq_b);
+    while (link.b->ops != &device.ops) {
+        CHECK_OK(rdmux_ep_pause(link.b, 1)); /* a move keeps the pause */
+        assert_int_equal(rdmux_cq_poll(pair->cq_a, NULL, 0), 0);
+        assert_int_equal(rdmux_cq_poll(pair->cq_b, NULL, 0), 0);
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_a));
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_b));
+    }
+
+    CHECK_STATUS(rdmux_ep_pause(link.b, 1), RDMUX_UNSUPPORTED);
+    assert_non_null(strstr(rdmux_last_error(), "device"));
+    CHECK_OK(rdmux_ep_pause(link.b, 0));
+    close_link(&link);
+    clear_shared(&shared);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -306,6 +374,8 @@ int main(void)
         cmocka_unit_test(receives_of_a_device_without_endpoints_go_to_the_others),
         cmocka_unit_test(a_filled_receive_outlives_the_loan),
         cmocka_unit_test(reserved_receives_are_recalled_for_a_device_that_has_none),
+        cmocka_unit_test(the_limit_counts_receives_that_a_device_holds),
+        cmocka_unit_test(an_endpoint_that_moves_to_a_device_is_paused_no_longer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
