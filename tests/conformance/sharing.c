@@ -15,10 +15,11 @@ struct receives {
 };
 
 static void receives_make(struct side *side, struct receives *receives, uint32_t depth,
-                          uint32_t limit)
+                          uint32_t device_share, uint32_t limit)
 {
     struct rdmux_srq_attr attr = RDMUX_SRQ_ATTR_INIT;
     attr.depth = depth;
+    attr.device_share = device_share;
     attr.limit = limit;
     memset(receives, 0, sizeof(*receives));
     EXPECT_OK(rdmux_srq_create(side->fabric, side->queue.cq, &attr, &receives->srq));
@@ -125,7 +126,7 @@ static void limit_target(struct side *side)
     attr.depth = LIMIT_DEPTH;
     attr.limit = LIMIT_DEPTH + 1;
     EXPECT_STATUS(rdmux_srq_create(side->fabric, side->queue.cq, &attr, &none), RDMUX_INVALID);
-    receives_make(side, &receives, LIMIT_DEPTH, LIMIT);
+    receives_make(side, &receives, LIMIT_DEPTH, 0, LIMIT);
     struct rdmux_ep *ep = share(side, &receives);
     EXPECT_QUIET(&side->queue); /* none are left, but none were posted */
     for (size_t i = 0; i < COUNT_OF(limit_steps); i++) {
@@ -254,7 +255,7 @@ static void pause_target(struct side *side)
     memset(&pausing, 0, sizeof(pausing));
     side_open(side, NULL);
     side_meet(side);
-    receives_make(side, &pausing.receives, PAUSE_DEPTH, 0);
+    receives_make(side, &pausing.receives, PAUSE_DEPTH, 0, 0);
     for (unsigned i = 0; i < COUNT_OF(pausing.eps); i++) {
         pausing.eps[i] = share(side, &pausing.receives);
     }
@@ -282,6 +283,7 @@ static void pause_target(struct side *side)
 enum {
     KINDS_EPS = 4, /* those of even number over the provider, the others over another one */
     KINDS_DEPTH = 8,
+    KINDS_SHARE = 1, /* of the provider's device, if it has one */
     KINDS_AHEAD = 4,
     KINDS_MESSAGES = 60, /* of each endpoint */
     KINDS_LAST = 3,      /* messages in front of an end */
@@ -370,13 +372,12 @@ static void kinds_crowd(struct side *side, struct rdmux_ep *const *eps)
     }
 }
 
-/* Sends as many messages as there are receives. */
-static void kinds_fill(struct side *side, struct rdmux_ep *ep, uint64_t first)
+static void kinds_fill(struct side *side, struct rdmux_ep *ep, uint64_t first, uint64_t count)
 {
-    for (uint64_t word = first; word < first + KINDS_DEPTH; word++) {
+    for (uint64_t word = first; word < first + count; word++) {
         send_word(ep, word);
     }
-    for (uint64_t word = first; word < first + KINDS_DEPTH; word++) {
+    for (uint64_t word = first; word < first + count; word++) {
         (void)WAIT_OF(&side->queue, ep, RDMUX_WC_SEND, CTX(word), RDMUX_OK);
     }
 }
@@ -400,11 +401,14 @@ static void kinds_initiator(struct side *side)
         side_close_ep(side, eps[i]); /* with messages on their way */
         BARRIER(side);
     }
-    kinds_fill(side, eps[KINDS_EPS - 1], (KINDS_EPS - 1) * KINDS_WORDS + KINDS_MESSAGES);
+    const uint64_t word = (KINDS_EPS - 1) * KINDS_WORDS + KINDS_MESSAGES;
+    kinds_fill(side, eps[KINDS_EPS - 1], word, KINDS_DEPTH);
     BARRIER(side);
     struct rdmux_ep *again = kinds_pair(side, 0, NULL);
     BARRIER(side);
-    kinds_fill(side, again, 0);
+    kinds_fill(side, again, 0, KINDS_DEPTH);
+    BARRIER(side);
+    kinds_fill(side, eps[KINDS_EPS - 1], word + KINDS_DEPTH, KINDS_DEPTH - KINDS_SHARE);
     BARRIER(side);
     side_finish(side);
 }
@@ -438,15 +442,24 @@ static void kinds_end(struct side *side, struct receives *receives, struct rdmux
     side_close_ep(side, eps[number]);
 }
 
-/* Every receive gets a message, without a post. */
+/* So many receives get a message, without a post. */
 static void kinds_empty(struct side *side, struct receives *receives, struct rdmux_ep *const *eps,
-                        uint64_t *came)
+                        uint64_t *came, unsigned count)
 {
-    for (unsigned i = 0; i < KINDS_DEPTH; i++) {
+    for (unsigned i = 0; i < count; i++) {
         struct rdmux_wc wc = NEXT_AFTER(&side->queue, "a receive of an SRQ is lost");
         (void)kinds_take(receives, &wc, eps, came);
     }
     EXPECT_QUIET(&side->queue);
+}
+
+static void kinds_refill(struct receives *receives)
+{
+    for (uint64_t i = 0; i < KINDS_DEPTH; i++) {
+        if (!receives->is_posted[i]) {
+            receives_post(receives, i);
+        }
+    }
 }
 
 static void kinds_target(struct side *side)
@@ -457,7 +470,7 @@ static void kinds_target(struct side *side)
     if (!kinds_open(side)) {
         return;
     }
-    receives_make(side, &receives, KINDS_DEPTH, 0);
+    receives_make(side, &receives, KINDS_DEPTH, KINDS_SHARE, 0);
     for (unsigned i = 0; i < KINDS_EPS; i++) {
         eps[i] = kinds_pair(side, i, receives.srq);
         for (uint64_t k = 0; k < KINDS_DEPTH / KINDS_EPS; k++) {
@@ -475,18 +488,18 @@ static void kinds_target(struct side *side)
         kinds_end(side, &receives, eps, came, i);
         BARRIER(side);
     }
-    kinds_empty(side, &receives, eps, came);
+    kinds_empty(side, &receives, eps, came, KINDS_DEPTH);
     BARRIER(side);
     eps[0] = kinds_pair(side, 0, receives.srq);
     came[0] = 0;
-    for (uint64_t i = 0; i < KINDS_DEPTH; i++) {
-        receives_post(&receives, i);
-    }
+    kinds_refill(&receives);
     BARRIER(side);
-    kinds_empty(side, &receives, eps, came);
-    for (uint64_t i = 0; i < KINDS_DEPTH; i++) {
-        receives_post(&receives, i); /* the SRQ's end drops them */
-    }
+    kinds_empty(side, &receives, eps, came, KINDS_DEPTH);
+    kinds_refill(&receives);
+    BARRIER(side);
+    /* The other endpoint keeps none of the receives that it does not use, but those of its device. */
+    kinds_empty(side, &receives, eps, came, KINDS_DEPTH - KINDS_SHARE);
+    kinds_refill(&receives); /* the SRQ's end drops them */
     BARRIER(side);
     side_close_ep(side, eps[0]);
     side_close_ep(side, eps[KINDS_EPS - 1]);

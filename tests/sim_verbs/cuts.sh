@@ -174,7 +174,7 @@ cut 'the message that reports credits' iwarp iwarp/iwarp_receive.c \
 cut 'the recall of credits of an SRQ' iwarp iwarp/iwarp_srq.c \
     'if \(rdmux_credits_window\(user->given\) == 0\) \{\s+return;\s+\}' 'return;'
 cut 'the use of a recalled credit before its return' iwarp iwarp/iwarp_srq.c \
-    'if \(!ep->credit.has_news\) \{' '{'
+    'if \(!ep->credit.has_news \|\| user->is_paused\) \{' '{'
 
 # The end.
 JUDGE=by_end_rules cut 'the drain of completions at the end' iwarp verbs/verbs_endpoint.c \
