@@ -6,6 +6,7 @@ void rdmux_credit_scheduler_init(struct rdmux_credit_scheduler *scheduler,
 {
     scheduler->ops = ops;
     rdmux_list_init(&scheduler->members);
+    rdmux_list_init(&scheduler->lent);
     rdmux_list_init(&scheduler->asking);
     rdmux_list_init(&scheduler->hungry);
 }
@@ -30,6 +31,7 @@ uint64_t rdmux_credit_leave(struct rdmux_credit_scheduler *scheduler, struct rdm
 {
     stop_wanting(scheduler, user);
     user->has_asked = false;
+    rdmux_node_remove(&user->lent);
     rdmux_node_remove(&user->member);
     return rdmux_credits_leave(&scheduler->pool, user->given);
 }
@@ -39,12 +41,28 @@ static struct rdmux_credit_user *first_of(const struct rdmux_list *list)
     return RDMUX_CONTAINER(list->next, struct rdmux_credit_user, wanting);
 }
 
+static void note_lent(struct rdmux_credit_scheduler *scheduler, struct rdmux_credit_user *user)
+{
+    if (!rdmux_node_is_listed(&user->lent)) {
+        rdmux_list_append(&scheduler->lent, &user->lent);
+    }
+}
+
+static bool lend(struct rdmux_credit_scheduler *scheduler, struct rdmux_credit_user *user,
+                 uint64_t waiting)
+{
+    if (!scheduler->ops->lend(user, waiting)) {
+        return false;
+    }
+    note_lent(scheduler, user);
+    return true;
+}
+
 static void serve_asking(struct rdmux_credit_scheduler *scheduler)
 {
     while (!rdmux_list_empty(&scheduler->asking)) {
         struct rdmux_credit_user *user = first_of(&scheduler->asking);
-        if (!scheduler->ops->lend(user, scheduler->asking_count) &&
-            !scheduler->ops->has_some(user)) {
+        if (!lend(scheduler, user, scheduler->asking_count) && !scheduler->ops->has_some(user)) {
             break;
         }
         stop_wanting(scheduler, user);
@@ -54,8 +72,13 @@ static void serve_asking(struct rdmux_credit_scheduler *scheduler)
 
 static void recall_all(struct rdmux_credit_scheduler *scheduler)
 {
-    for (struct rdmux_list *at = scheduler->members.next; at != &scheduler->members; at = at->next) {
-        scheduler->ops->recall(RDMUX_CONTAINER(at, struct rdmux_credit_user, member));
+    for (struct rdmux_list *at = scheduler->lent.next, *next; at != &scheduler->lent; at = next) {
+        next = at->next;
+        struct rdmux_credit_user *user = RDMUX_CONTAINER(at, struct rdmux_credit_user, lent);
+        scheduler->ops->recall(user);
+        if (user->is_recalling || rdmux_credits_window(user->given) == 0) {
+            rdmux_node_remove(&user->lent);
+        }
     }
 }
 
@@ -70,7 +93,7 @@ void rdmux_credit_serve(struct rdmux_credit_scheduler *scheduler)
     }
     while (rdmux_list_empty(&scheduler->asking) && !rdmux_list_empty(&scheduler->hungry)) {
         struct rdmux_credit_user *user = first_of(&scheduler->hungry);
-        if (!scheduler->ops->lend(user, 2) && rdmux_credits_window(user->given) < user->level) {
+        if (!lend(scheduler, user, 2) && rdmux_credits_window(user->given) < user->level) {
             break;
         }
         stop_wanting(scheduler, user);
@@ -102,6 +125,9 @@ void rdmux_credit_asked(struct rdmux_credit_scheduler *scheduler, struct rdmux_c
 void rdmux_credit_answered(struct rdmux_credit_scheduler *scheduler, struct rdmux_credit_user *user)
 {
     user->is_recalling = false;
+    if (rdmux_credits_window(user->given) != 0) {
+        note_lent(scheduler, user); /* lent since the question */
+    }
     /* The peer may have asked before it answered. */
     user->level = user->is_asking || user->has_asked ? RDMUX_CREDITS_LEVEL_FIRST : 0;
     rdmux_credit_serve(scheduler);
@@ -130,7 +156,7 @@ void rdmux_credit_pause(struct rdmux_credit_scheduler *scheduler, struct rdmux_c
 void rdmux_credit_top_up(struct rdmux_credit_scheduler *scheduler, struct rdmux_credit_user *user)
 {
     if (rdmux_list_empty(&scheduler->asking) && !user->is_recalling && !user->is_paused) {
-        (void)scheduler->ops->lend(user, 2);
+        (void)lend(scheduler, user, 2);
     }
 }
 

@@ -18,6 +18,7 @@
 struct rdmux_credit_user {
     struct rdmux_list member;  /* of the scheduler */
     struct rdmux_list wanting; /* on asking or hungry */
+    struct rdmux_list lent;    /* of the scheduler */
     struct rdmux_credits_given *given;
     uint32_t level;    /* credits that the peer should have at a time */
     bool is_asking;    /* the peer asked and has got no credit since */
@@ -46,6 +47,9 @@ struct rdmux_credit_scheduler {
     const struct rdmux_credit_ops *ops;
     struct rdmux_credits_pool pool;
     struct rdmux_list members;
+    /* Users that may have unused credits, and were not asked for them. So a recall costs no more
+     * than the lending before it, whatever the number of users. */
+    struct rdmux_list lent;
     struct rdmux_list asking; /* users whose peers asked, oldest first */
     struct rdmux_list hungry; /* users that could use more credits */
     uint64_t asking_count;

@@ -131,10 +131,11 @@ struct rdmux_ep_shared_receives {
     uint32_t reserved; /* posted receives set aside for this endpoint by its provider */
     /* Posted receives set aside by the core while the endpoint waited for one. */
     uint32_t offered;
-    bool news;              /* rdmux_srq_tell() is due */
-    bool is_paused;         /* rdmux_ep_pause() */
-    bool is_held;           /* while it is paused, it wanted a receive */
-    struct rdmux_list link; /* srq->waiting */
+    bool news;                 /* rdmux_srq_tell() is due */
+    bool is_paused;            /* rdmux_ep_pause() */
+    bool is_held;              /* while it is paused, it wanted a receive */
+    struct rdmux_list link;    /* srq->waiting */
+    struct rdmux_list holding; /* srq->holding of the path's domain */
 };
 
 /* What failover keeps back from the application, and what else the layers below it must know of a

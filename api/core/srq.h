@@ -23,7 +23,10 @@ struct rdmux_srq {
     struct rdmux_mr **regions; /* regions of the pieces of each record, max_sge for each */
     uint16_t *counts;          /* number of pieces of each record */
     uint8_t *holders;          /* domain of the device that holds, or held, each record */
-    uint32_t used;             /* records posted, taken or not yet returned */
+    /* Endpoints that may have reserved receives and were not asked for them, by the domain of the
+     * path. A list may have endpoints without any. */
+    struct rdmux_list holding[RDMUX_CQ_DOMAINS_MAX];
+    uint32_t used; /* records posted, taken or not yet returned */
     size_t ep_count;
     uint64_t reserved;
     struct rdmux_provider_srq *provider[RDMUX_CQ_DOMAINS_MAX]; /* parallel to cq->domains */

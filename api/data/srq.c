@@ -109,6 +109,19 @@ static void tell_later(struct rdmux_ep *ep)
     rdmux_cq_pend(ep->cq, ep);
 }
 
+/* Lists the endpoint among those that have reserved receives. */
+static void note_holding(struct rdmux_ep *ep)
+{
+    if (rdmux_list_empty(&ep->shared.holding)) {
+        const struct rdmux_cq *cq = ep->cq;
+        uint32_t index = 0;
+        while (cq->domains[index].cq != ep->path->cq) {
+            index++;
+        }
+        rdmux_list_append(&ep->srq->holding[index], &ep->shared.holding);
+    }
+}
+
 void rdmux_srq_tell(struct rdmux_ep *ep)
 {
     ep->shared.news = false;
@@ -120,16 +133,24 @@ void rdmux_srq_tell(struct rdmux_ep *ep)
     if (status != RDMUX_OK) {
         rdmux_provider_failed(ep->path, status, rdmux_last_error());
     }
+    if (ep->shared.reserved != 0 && !rdmux_provider_receives_awaited(ep->path)) {
+        note_holding(ep); /* it was told too late, so it returned none */
+    }
 }
 
-/* Tells endpoints that have reserved receives, but those of one provider cq, that others wait. */
+/* Tells endpoints that have reserved receives, but those of one provider cq, that others wait. Each
+ * is told once, until it reserves or uses receives again. So the cost does not depend on how many
+ * endpoints there are. */
 static void tell_holders(struct rdmux_srq *srq, const struct rdmux_provider_cq *but)
 {
-    const struct rdmux_list *eps = &srq->cq->lists.eps;
-    for (struct rdmux_list *at = eps->next; at != eps; at = at->next) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, places.cq);
-        if (ep->srq == srq && ep->shared.reserved != 0 && ep->path->cq != but) {
-            tell_later(ep);
+    for (uint32_t i = 0; i < srq->cq->domain_count; i++) {
+        struct rdmux_list *holding = &srq->holding[i];
+        while (srq->cq->domains[i].cq != but && !rdmux_list_empty(holding)) {
+            struct rdmux_ep *ep = RDMUX_CONTAINER(holding->next, struct rdmux_ep, shared.holding);
+            rdmux_list_remove(&ep->shared.holding);
+            if (ep->shared.reserved != 0) {
+                tell_later(ep);
+            }
         }
     }
 }
@@ -206,6 +227,7 @@ struct rdmux_request *rdmux_srq_take(struct rdmux_ep *ep)
     if (ep->shared.reserved != 0) {
         ep->shared.reserved--;
         srq->set_aside--;
+        note_holding(ep);
     } else if (ep->shared.offered != 0) {
         ep->shared.offered--;
         srq->set_aside--;
@@ -267,6 +289,7 @@ void rdmux_srq_leave(struct rdmux_ep *ep)
     ep->shared.offered = 0;
     ep->shared.news = false;
     ep->shared.is_held = false;
+    rdmux_list_remove(&ep->shared.holding);
     rdmux_list_remove(&ep->shared.link);
     rdmux_srq_share_out(ep->srq);
 }
@@ -369,7 +392,9 @@ uint32_t rdmux_provider_reserve(struct rdmux_provider_ep *path, uint32_t count)
     srq->set_aside += more;
     reserved += more;
     ep->shared.reserved += reserved;
-    if (reserved == 0) {
+    if (reserved != 0) {
+        note_holding(ep);
+    } else {
         wait_for_receive(ep);
     }
     return reserved;
@@ -660,6 +685,9 @@ enum rdmux_status rdmux_srq_create(struct rdmux_fabric *fabric, struct rdmux_cq 
     srq->limit = all.limit;
     rdmux_list_init(&srq->low);
     rdmux_list_init(&srq->waiting);
+    for (uint32_t i = 0; i < RDMUX_CQ_DOMAINS_MAX; i++) {
+        rdmux_list_init(&srq->holding[i]);
+    }
     status = rdmux_ring_create(fabric, &srq->ring, depth, max_sge, 0);
     if (status != RDMUX_OK) {
         goto release;

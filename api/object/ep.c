@@ -203,6 +203,7 @@ enum rdmux_status rdmux_ep_create(struct rdmux_fabric *fabric, struct rdmux_cq *
     rdmux_list_init(&ep->places.accepting);
     rdmux_list_init(&ep->places.held);
     rdmux_list_init(&ep->shared.link);
+    rdmux_list_init(&ep->shared.holding);
     rdmux_list_init(&ep->imports.all);
     rdmux_list_init(&ep->imports.ready);
     ep->stats.size = sizeof(ep->stats);

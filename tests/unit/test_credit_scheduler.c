@@ -20,6 +20,7 @@ static struct {
     uint64_t receives; /* posted, used by no message */
     int told[USERS];   /* tell() at once */
     int recalled[USERS];
+    int recalls;  /* calls of recall() */
     int order[8]; /* of the users told at once */
     int order_count;
 } world;
@@ -51,6 +52,7 @@ static void tell(struct rdmux_credit_user *user, bool at_once)
 
 static void recall(struct rdmux_credit_user *user)
 {
+    world.recalls++;
     (void)rdmux_credits_withdraw(&world.scheduler.pool, user->given);
     if (rdmux_credits_outstanding(user->given) != 0 && rdmux_credit_begin_recall(user)) {
         world.recalled[index_of(user)]++;
@@ -213,6 +215,28 @@ static void an_endpoint_that_leaves_returns_all_its_credits(void **state)
     assert_int_equal(world.scheduler.asking_count, 0);
 }
 
+/* Receives are posted one by one while a peer waits, which costs the same with any number of
+ * endpoints. */
+static void only_endpoints_with_credits_are_asked_for_them_and_once(void **state)
+{
+    (void)state;
+    make_world(RDMUX_CREDITS_LEVEL_FIRST);
+    ask(0); /* it gets all of them */
+    assert_int_equal(world.recalls, 0);
+
+    ask(1);
+    rdmux_credit_serve(&world.scheduler);
+    rdmux_credit_serve(&world.scheduler);
+
+    assert_int_equal(world.recalls, 1);
+    assert_int_equal(world.recalled[0], 1);
+    ask(2);
+    assert_int_equal(world.recalls, 1);
+    give_back(0);
+    assert_int_equal(world.told[1], 1);
+    assert_int_equal(world.told[2], 1);
+}
+
 /* ---------------------------------------------------------------------------------------- pauses */
 
 static void a_paused_endpoint_gets_no_credits_and_holds_up_no_other(void **state)
@@ -278,6 +302,7 @@ static void a_paused_endpoint_gets_none_for_the_credits_that_it_uses(void **stat
     make_world(64);
     ask(0);
     rdmux_credit_pause(&world.scheduler, &world.users[0], true);
+    ask(0);
 
     assert_true(rdmux_credits_use_shared(&world.scheduler.pool, &world.given[0]));
     world.receives--;
@@ -314,6 +339,7 @@ int main(void)
         cmocka_unit_test(used_receives_are_replaced_while_no_peer_waits),
         cmocka_unit_test(a_hungry_endpoint_gets_receives_posted_later),
         cmocka_unit_test(an_endpoint_that_leaves_returns_all_its_credits),
+        cmocka_unit_test(only_endpoints_with_credits_are_asked_for_them_and_once),
         cmocka_unit_test(a_paused_endpoint_gets_no_credits_and_holds_up_no_other),
         cmocka_unit_test(a_question_of_a_paused_endpoint_is_answered_when_it_continues),
         cmocka_unit_test(unused_credits_of_a_paused_endpoint_go_to_those_that_ask),

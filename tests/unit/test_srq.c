@@ -2,6 +2,7 @@
 /* Receives shared by endpoints of several fabrics: a reserved receive is always delivered, and no
  * sender waits forever. */
 #include "api/core/srq.h"
+#include "api/data/srq.h"
 #include "api/progress/cq_owner.h"
 #include "tests/unit/api_pair.h"
 
@@ -638,6 +639,42 @@ static void reserved_receives_belong_to_their_endpoint_alone(void **state)
     clear_scene(&scene);
 }
 
+/* An endpoint that waits for a receive asks those over other paths that have some in reserve, and
+ * no other endpoint. */
+static void only_endpoints_with_reserved_receives_are_told_that_others_wait(void **state)
+{
+    (void)state;
+    struct scene scene;
+    set_scene_with(&scene, 0, RDMUX_FABRIC_NO_SERVICE_THREAD);
+    struct link holder = link_over(&scene, "tcp");
+    struct link idle = link_over(&scene, "tcp");
+    struct link waiting = link_over(&scene, "shm");
+    post_receives(&scene, 0, 3);
+    assert_true(rdmux_cq_enter(scene.pair.cq_b));
+    assert_int_equal(rdmux_provider_reserve(holder.b->path, 3), 3);
+
+    assert_null(rdmux_provider_take_receive(waiting.b->path));
+
+    assert_true(holder.b->shared.news);
+    assert_false(idle.b->shared.news);
+    assert_false(waiting.b->shared.news);
+
+    rdmux_provider_unreserve(holder.b->path, 1); /* which serves the endpoint that waits */
+    rdmux_srq_tell(holder.b); /* too late: it keeps the others, and is told again */
+    struct rdmux_request *receive = rdmux_provider_take_receive(waiting.b->path);
+    assert_non_null(receive);
+    assert_null(rdmux_provider_take_receive(waiting.b->path));
+    assert_true(holder.b->shared.news);
+    rdmux_provider_received(waiting.b->path, receive, RDMUX_OK, RDMUX_WC_RECV, 0, 0, 0);
+    rdmux_provider_unreserve(holder.b->path, 2);
+    rdmux_cq_leave(scene.pair.cq_b);
+    expect_entry(scene.pair.cq_b, RDMUX_WC_RECV, RDMUX_OK);
+    unlink_pair(&holder);
+    unlink_pair(&idle);
+    unlink_pair(&waiting);
+    clear_scene(&scene);
+}
+
 static void without_an_srq_nothing_is_reserved(void **state)
 {
     (void)state;
@@ -673,6 +710,7 @@ int main(void)
         cmocka_unit_test(a_peer_of_a_paused_endpoint_gives_its_credits_back),
         cmocka_unit_test(only_a_connected_endpoint_can_be_paused),
         cmocka_unit_test(reserved_receives_belong_to_their_endpoint_alone),
+        cmocka_unit_test(only_endpoints_with_reserved_receives_are_told_that_others_wait),
         cmocka_unit_test(without_an_srq_nothing_is_reserved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
