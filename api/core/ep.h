@@ -133,7 +133,7 @@ struct rdmux_ep_shared_receives {
     uint32_t offered;
     bool news;                 /* rdmux_srq_tell() is due */
     bool is_paused;            /* rdmux_ep_pause() */
-    bool is_held;              /* while it is paused, it wanted a receive */
+    bool wants_receive;        /* while it is paused, it found no receive */
     struct rdmux_list link;    /* srq->waiting */
     struct rdmux_list holding; /* srq->holding of the path's domain */
 };

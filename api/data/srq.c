@@ -125,7 +125,7 @@ static void note_holding(struct rdmux_ep *ep)
 void rdmux_srq_tell(struct rdmux_ep *ep)
 {
     ep->shared.news = false;
-    ep->shared.is_held = ep->shared.is_held && ep->shared.is_paused;
+    ep->shared.wants_receive = ep->shared.wants_receive && ep->shared.is_paused;
     if (!rdmux_ep_delivers(ep)) {
         return;
     }
@@ -161,7 +161,7 @@ static void wait_for_receive(struct rdmux_ep *ep)
 {
     struct rdmux_srq *srq = ep->srq;
     if (ep->shared.is_paused) {
-        ep->shared.is_held = true;
+        ep->shared.wants_receive = true;
         return;
     }
     if (is_waiting(ep) || !rdmux_ep_delivers(ep)) {
@@ -288,7 +288,7 @@ void rdmux_srq_leave(struct rdmux_ep *ep)
     ep->shared.reserved = 0;
     ep->shared.offered = 0;
     ep->shared.news = false;
-    ep->shared.is_held = false;
+    ep->shared.wants_receive = false;
     rdmux_list_remove(&ep->shared.holding);
     rdmux_list_remove(&ep->shared.link);
     rdmux_srq_share_out(ep->srq);
@@ -312,9 +312,9 @@ void rdmux_srq_path_begins(struct rdmux_ep *ep)
 }
 
 /* Withdraws the receives that the core has set aside for the endpoint. */
-static void hold(struct rdmux_ep *ep)
+static void withdraw_offers(struct rdmux_ep *ep)
 {
-    ep->shared.is_held = is_waiting(ep) || ep->shared.offered != 0;
+    ep->shared.wants_receive = is_waiting(ep) || ep->shared.offered != 0;
     rdmux_list_remove(&ep->shared.link);
     ep->srq->set_aside -= ep->shared.offered;
     ep->shared.offered = 0;
@@ -348,7 +348,7 @@ static enum rdmux_status set_paused(struct rdmux_ep *ep, bool on)
     if (ep->shared.is_paused != on) {
         ep->shared.is_paused = on;
         if (on) {
-            hold(ep);
+            withdraw_offers(ep);
         }
         tell_later(ep);
     }

@@ -419,7 +419,7 @@ static bool is_starved(const struct rdmux_ep *ep)
     }
     return ep->srq == NULL ? ep->flow.starved_at == ep->recv.next + 1
                            : !rdmux_list_empty(&ep->shared.link) || ep->shared.offered != 0 ||
-                                 ep->shared.is_held;
+                                 ep->shared.wants_receive;
 }
 
 /* Returns whether the endpoint may linger: messages that came before the peer closed its endpoint
