@@ -141,9 +141,8 @@ void rdmux_credit_pause(struct rdmux_credit_scheduler *scheduler, struct rdmux_c
     }
     user->is_paused = is_paused;
     if (is_paused) {
-        /* A peer without credits may have asked for those that it is not told of yet. */
-        user->has_asked = user->is_asking || (rdmux_credits_outstanding(user->given) == 0 &&
-                                              rdmux_credits_untold(user->given) != 0);
+        /* Credits that the peer is not told of yet may answer a question. */
+        user->has_asked = user->is_asking || rdmux_credits_untold(user->given) != 0;
         stop_wanting(scheduler, user);
         scheduler->ops->recall(user);
     } else if (user->has_asked) {

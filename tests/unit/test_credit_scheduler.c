@@ -315,6 +315,30 @@ static void a_paused_endpoint_gets_none_for_the_credits_that_it_uses(void **stat
     assert_false(rdmux_node_is_listed(&world.users[0].wanting));
 }
 
+/* The messages that used its credits are still on their way, so it has some by our count. */
+static void a_question_whose_answer_a_pause_withdraws_is_kept(void **state)
+{
+    (void)state;
+    make_world(64);
+    ask(0);
+    ask(0); /* the answer is set aside, and told: twice as many */
+    assert_int_equal(rdmux_credits_window(&world.given[0]), 2 * RDMUX_CREDITS_LEVEL_FIRST);
+    world.given[0].granted -= RDMUX_CREDITS_LEVEL_FIRST; /* not told yet */
+
+    rdmux_credit_pause(&world.scheduler, &world.users[0], true);
+    assert_int_equal(rdmux_credits_window(&world.given[0]), RDMUX_CREDITS_LEVEL_FIRST);
+    for (int i = 0; i < RDMUX_CREDITS_LEVEL_FIRST; i++) {
+        assert_true(rdmux_credits_use_shared(&world.scheduler.pool, &world.given[0]));
+        world.receives--;
+    }
+    rdmux_credit_answered(&world.scheduler, &world.users[0]);
+    world.told[0] = 0;
+
+    rdmux_credit_pause(&world.scheduler, &world.users[0], false);
+
+    assert_int_equal(world.told[0], 1);
+}
+
 static void an_endpoint_that_has_left_does_not_ask_when_its_pause_ends(void **state)
 {
     (void)state;
@@ -344,6 +368,7 @@ int main(void)
         cmocka_unit_test(a_question_of_a_paused_endpoint_is_answered_when_it_continues),
         cmocka_unit_test(unused_credits_of_a_paused_endpoint_go_to_those_that_ask),
         cmocka_unit_test(a_paused_endpoint_gets_none_for_the_credits_that_it_uses),
+        cmocka_unit_test(a_question_whose_answer_a_pause_withdraws_is_kept),
         cmocka_unit_test(an_endpoint_that_has_left_does_not_ask_when_its_pause_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
