@@ -69,6 +69,11 @@ read_rules() {
     suite "$1" "$2" 6.8 latency=20us,late_read=100,late_read_time=1s,late_key=yes
 }
 
+# The rule about paused endpoints.
+pause_rules() {
+    suite "$1" "$2" 2.17 latency=20us
+}
+
 # by_suite CASES RULES PLUGIN LINK LOG: prints the verdict of the suite: one of those cases fails.
 by_suite() {
     local status=0
@@ -78,6 +83,10 @@ by_suite() {
 
 by_end_rules() {
     by_suite 'received first|messages first|shutdown' end_rules "$@"
+}
+
+by_pause_rules() {
+    by_suite 'paused endpoint' pause_rules "$@"
 }
 
 by_read_rules() {
@@ -111,6 +120,7 @@ for link in ib roce iwarp; do
 done
 tap 'nothing cut, messages come before the end' end_rules "$whole" iwarp
 tap 'nothing cut, no read returns bytes after a revoke' read_rules "$whole" iwarp
+tap 'nothing cut, messages of a paused endpoint wait' pause_rules "$whole" iwarp
 
 # Fences and order.
 cut 'the fence of the device' roce verbs/verbs_send.c \
@@ -175,6 +185,9 @@ cut 'the recall of credits of an SRQ' iwarp iwarp/iwarp_srq.c \
     'if \(rdmux_credits_window\(user->given\) == 0\) \{\s+return;\s+\}' 'return;'
 cut 'the use of a recalled credit before its return' iwarp iwarp/iwarp_srq.c \
     'if \(!ep->credit.has_news \|\| user->is_paused\) \{' '{'
+
+JUDGE=by_pause_rules cut 'the pause of an endpoint' iwarp iwarp/iwarp_srq.c \
+    'rdmux_provider_is_paused\(&base->base\) != 0' 'false'
 
 # The end.
 JUDGE=by_end_rules cut 'the drain of completions at the end' iwarp verbs/verbs_endpoint.c \
