@@ -467,14 +467,15 @@ static void kinds_target(struct side *side)
     static struct receives receives;
     struct rdmux_ep *eps[KINDS_EPS];
     uint64_t came[KINDS_EPS] = { 0 };
+    uint64_t slot = 0;
     if (!kinds_open(side)) {
         return;
     }
     receives_make(side, &receives, KINDS_DEPTH, KINDS_SHARE, 0);
     for (unsigned i = 0; i < KINDS_EPS; i++) {
         eps[i] = kinds_pair(side, i, receives.srq);
-        for (uint64_t k = 0; k < KINDS_DEPTH / KINDS_EPS; k++) {
-            receives_post(&receives, i * (KINDS_DEPTH / KINDS_EPS) + k);
+        for (unsigned k = 0; k < KINDS_DEPTH / KINDS_EPS; k++) {
+            receives_post(&receives, slot++);
         }
     }
     BARRIER(side);
