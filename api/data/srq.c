@@ -314,7 +314,8 @@ void rdmux_srq_path_begins(struct rdmux_ep *ep)
 /* Withdraws the receives that the core has set aside for the endpoint. */
 static void withdraw_offers(struct rdmux_ep *ep)
 {
-    ep->shared.wants_receive = is_waiting(ep) || ep->shared.offered != 0;
+    ep->shared.wants_receive = ep->shared.wants_receive || is_waiting(ep) ||
+                               ep->shared.offered != 0;
     rdmux_list_remove(&ep->shared.link);
     ep->srq->set_aside -= ep->shared.offered;
     ep->shared.offered = 0;
