@@ -139,6 +139,22 @@ enum rdmux_status rdmux_channel_create(struct rdmux_fabric *fabric, int socket, 
     return RDMUX_OK;
 }
 
+uint32_t rdmux_channel_unwatch(struct rdmux_channel *channel)
+{
+    uint32_t events = channel->watched;
+    watch_socket(channel, 0);
+    return events;
+}
+
+enum rdmux_status rdmux_channel_watch(struct rdmux_channel *channel, int epoll_fd, uint32_t events)
+{
+    channel->epoll_fd = epoll_fd;
+    watch_socket(channel, events);
+    return channel->watched == events
+               ? RDMUX_OK
+               : rdmux_fail(RDMUX_NO_MEMORY, "control channel: epoll_ctl failed: errno %d", errno);
+}
+
 void rdmux_channel_secure(struct rdmux_channel *channel, struct rdmux_tls *tls)
 {
     channel->tls = tls;

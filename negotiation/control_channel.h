@@ -12,6 +12,11 @@ struct rdmux_channel;
  * on. greeted: the peer's HELLO was read already, so frames follow. */
 enum rdmux_status rdmux_channel_create(struct rdmux_fabric *fabric, int socket, int epoll_fd,
                                        void *data, bool greeted, struct rdmux_channel **out);
+/* The channel changes its owner. rdmux_channel_unwatch() takes the socket off the epoll descriptor
+ * and returns the events that it was watched for; rdmux_channel_watch() puts it on another one, for
+ * these events. RDMUX_NO_MEMORY: the socket is not watched. */
+uint32_t rdmux_channel_unwatch(struct rdmux_channel *channel);
+enum rdmux_status rdmux_channel_watch(struct rdmux_channel *channel, int epoll_fd, uint32_t events);
 /* All bytes go through this session from the first one on. The channel owns the session, which may
  * be open already. */
 void rdmux_channel_secure(struct rdmux_channel *channel, struct rdmux_tls *tls);

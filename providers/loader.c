@@ -80,11 +80,16 @@ static const char *find_hole(const struct rdmux_provider_ops *ops)
 
 static bool has_part_of_a_fast_path(const struct rdmux_provider_ops *ops)
 {
-    if (ops->size < sizeof(*ops)) {
+    if (ops->size < offsetof(struct rdmux_provider_ops, ep_leave)) {
         return false;
     }
     bool has_one = ops->fast_path_open != NULL;
     return (ops->fast_path_close != NULL) != has_one || (ops->fast_path_target != NULL) != has_one;
+}
+
+static bool has_half_of_a_cq_change(const struct rdmux_provider_ops *ops)
+{
+    return ops->size >= sizeof(*ops) && (ops->ep_leave != NULL) != (ops->ep_enter != NULL);
 }
 
 static const char *find_small_object(const struct rdmux_provider_ops *ops)
@@ -149,6 +154,10 @@ enum rdmux_status rdmux_provider_check(const struct rdmux_provider_ops *ops,
             "provider %s: of fast_path_open, fast_path_close and fast_path_target only "
             "some are set",
             ops->name);
+    }
+    if (has_half_of_a_cq_change(ops)) {
+        return refuse_plugin(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author,
+                             "provider %s: of ep_leave and ep_enter only one is set", ops->name);
     }
     const char *hole = find_hole(ops);
     if (hole != NULL) {

@@ -80,9 +80,13 @@ enum rdmux_status rdmux_shm_cq_add(struct shm_cq *cq, struct shm_ep *ep)
 
 void rdmux_shm_cq_remove(struct shm_cq *cq, struct shm_ep *ep)
 {
+    if (ep->place == SHM_NOWHERE) {
+        return;
+    }
     cq->count--;
     cq->eps[ep->place] = cq->eps[cq->count];
     cq->eps[ep->place]->place = ep->place;
+    ep->place = SHM_NOWHERE;
     for (struct shm_ep **link = &cq->awake; *link != NULL; link = &(*link)->awake_next) {
         if (*link == ep) {
             *link = ep->awake_next;

@@ -148,8 +148,6 @@ static void watch_peer(struct shm_ep *ep)
      * them. */
     enum rdmux_status status = rdmux_shm_cq_watch(cq, ep, ep->peer.socket, SHM_WATCH_SOCKET,
                                                   EPOLLRDHUP);
-    /* A child that the peer forked keeps the socket open; the pidfd ends with the peer. */
-    ep->peer.pidfd = (int)syscall(SYS_pidfd_open, ep->peer.pid, 0U);
     if (status == RDMUX_OK && ep->peer.pidfd >= 0) {
         status = rdmux_shm_cq_watch(cq, ep, ep->peer.pidfd, SHM_WATCH_PID, EPOLLIN);
     }
@@ -255,6 +253,8 @@ static void become_connected(struct shm_ep *ep)
     ep->can_copy = may_copy(ep);
     atomic_store_explicit(&ep->mine->can_copy, ep->can_copy ? 1U : 0U, memory_order_release);
     rdmux_shm_cq_unwatch(cq, ep->peer.socket);
+    /* A child that the peer forked keeps the socket open; the pidfd ends with the peer. */
+    ep->peer.pidfd = (int)syscall(SYS_pidfd_open, ep->peer.pid, 0U);
     watch_peer(ep);
     ep->has_srq = rdmux_provider_has_srq(&ep->base) != 0;
     (void)pthread_mutex_lock(&domain->mutex);
@@ -438,6 +438,52 @@ enum rdmux_status rdmux_shm_ep_quiesce(struct rdmux_provider_ep *base,
     return RDMUX_OK;
 }
 
+/* ------------------------------------------------------------------------------- another cq */
+
+static void unwatch_all(struct shm_ep *ep)
+{
+    const int watched[] = { ep->peer.our_bell, ep->peer.socket, ep->peer.pidfd };
+    for (size_t i = 0; i < sizeof(watched) / sizeof(watched[0]); i++) {
+        if (watched[i] >= 0) {
+            rdmux_shm_cq_unwatch(shm_cq_of(ep->base.cq), watched[i]);
+        }
+    }
+}
+
+/* The rings, the jobs and the peer's view of this side do not depend on the cq. */
+enum rdmux_status rdmux_shm_ep_leave(struct rdmux_provider_ep *base)
+{
+    struct shm_ep *ep = shm_ep_of(base);
+    unwatch_all(ep);
+    rdmux_shm_cq_remove(shm_cq_of(base->cq), ep);
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_shm_ep_enter(struct rdmux_provider_ep *base)
+{
+    struct shm_ep *ep = shm_ep_of(base);
+    struct shm_cq *cq = shm_cq_of(base->cq);
+    struct rdmux_provider_counts counts;
+    enum rdmux_status status = rdmux_shm_cq_add(cq, ep);
+    if (status == RDMUX_OK) {
+        status = rdmux_shm_cq_watch(cq, ep, ep->peer.our_bell, SHM_WATCH_BELL, EPOLLIN | EPOLLET);
+    }
+    if (status != RDMUX_OK) {
+        (void)rdmux_shm_ep_quiesce(base, &counts);
+        return status;
+    }
+    if (!ep->is_gone) {
+        watch_peer(ep);
+    }
+    if (ep->state == SHM_EP_CONNECTED) {
+        ep->is_asleep = true; /* a ring that came meanwhile has cleared the word for it */
+        shm_wake_up(ep);
+    }
+    return RDMUX_OK;
+}
+
+/* -------------------------------------------------------------------------------------- close */
+
 /* Does nothing if the endpoint was never connected. */
 static void leave_domain(struct shm_ep *ep)
 {
@@ -457,12 +503,7 @@ void rdmux_shm_ep_close(struct rdmux_provider_ep *base)
     }
     leave_domain(ep);
     stop_listening(ep);
-    const int watched[] = { ep->peer.our_bell, ep->peer.socket, ep->peer.pidfd };
-    for (size_t i = 0; i < sizeof(watched) / sizeof(watched[0]); i++) {
-        if (watched[i] >= 0) {
-            rdmux_shm_cq_unwatch(cq, watched[i]);
-        }
-    }
+    unwatch_all(ep);
     rdmux_shm_cq_remove(cq, ep);
     if (ep->peer.socket >= 0) {
         (void)shutdown(ep->peer.socket, SHUT_RDWR); /* ends the socket in forked children, too */

@@ -46,6 +46,8 @@ enum {
     SHM_MAPPING_COUNT = 32,     /* initial size of an endpoint's table of mapped regions */
 };
 
+#define SHM_NOWHERE UINT32_MAX
+
 /* ---------------------------------------------------------------------------------- objects */
 
 /* This process's side of the provider, with the region table that its peers read. */
@@ -205,7 +207,7 @@ struct shm_ep {
     bool can_copy;        /* process_vm_readv and writev work on the peer */
     bool has_srq;
     uint32_t pending; /* entries with a request */
-    uint32_t place;   /* index in cq->eps */
+    uint32_t place;   /* index in cq->eps; SHM_NOWHERE: not there */
     struct shm_side *mine;
     struct shm_side *theirs;
     struct shm_consumer in;
@@ -426,6 +428,8 @@ enum rdmux_status rdmux_shm_ep_ping(struct rdmux_provider_ep *base);
 enum rdmux_status rdmux_shm_ep_quiesce(struct rdmux_provider_ep *base,
                                        struct rdmux_provider_counts *counts);
 void rdmux_shm_ep_close(struct rdmux_provider_ep *base);
+enum rdmux_status rdmux_shm_ep_leave(struct rdmux_provider_ep *base);
+enum rdmux_status rdmux_shm_ep_enter(struct rdmux_provider_ep *base);
 
 /* --------------------------------------------------------------------------------- transfer */
 

@@ -221,4 +221,6 @@ const struct rdmux_provider_ops rdmux_shm_provider = {
     .srq_post_recv = rdmux_software_srq_post_recv,
     .remote_open = rdmux_shm_remote_open,
     .remote_close = rdmux_shm_remote_close,
+    .ep_leave = rdmux_shm_ep_leave,
+    .ep_enter = rdmux_shm_ep_enter,
 };

@@ -391,6 +391,13 @@ enum rdmux_status rdmux_tcp_ep_quiesce(struct rdmux_provider_ep *base,
     return RDMUX_OK;
 }
 
+void rdmux_tcp_ep_stop(struct tcp_ep *ep)
+{
+    if (ep->state != TCP_QUIET) {
+        stop_endpoint(ep);
+    }
+}
+
 void rdmux_tcp_ep_close(struct rdmux_provider_ep *base)
 {
     struct tcp_ep *ep = rdmux_tcp_ep(base);

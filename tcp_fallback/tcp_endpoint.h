@@ -66,6 +66,8 @@ struct tcp_ep {
     struct rdmux_credit_user user; /* of the SRQ */
     struct rdmux_provider_counts counts;
     const struct rdmux_provider_ep_attr *attr;
+    /* While the endpoint changes its cq: the bytes of its pooled buffers. NULL: none. */
+    struct tcp_luggage *luggage;
     uint32_t options_set; /* bits of the saved options */
     int options[TCP_OPTIONS];
     struct tcp_out out;
@@ -112,5 +114,7 @@ enum rdmux_status rdmux_tcp_ep_join(struct rdmux_provider_ep *base, int socket, 
 enum rdmux_status rdmux_tcp_ep_quiesce(struct rdmux_provider_ep *base,
                                        struct rdmux_provider_counts *counts);
 void rdmux_tcp_ep_close(struct rdmux_provider_ep *base);
+/* Ends the endpoint without reading what has come. No request is accessed afterwards. */
+void rdmux_tcp_ep_stop(struct tcp_ep *ep);
 
 #endif

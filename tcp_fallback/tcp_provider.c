@@ -3,6 +3,7 @@
 #include "tcp_fallback/tcp_provider.h"
 
 #include "api/base/stream.h"
+#include "tcp_fallback/tcp_change_cq.h"
 #include "tcp_fallback/tcp_completion.h"
 #include "tcp_fallback/tcp_credit.h"
 #include "tcp_fallback/tcp_endpoint.h"
@@ -190,4 +191,6 @@ const struct rdmux_provider_ops rdmux_tcp_provider = {
     .srq_post_recv = rdmux_tcp_srq_post_recv,
     .remote_open = rdmux_software_remote_open,
     .remote_close = rdmux_software_remote_close,
+    .ep_leave = rdmux_tcp_ep_leave,
+    .ep_enter = rdmux_tcp_ep_enter,
 };

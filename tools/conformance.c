@@ -603,6 +603,10 @@ static void list_rules(void)
             printf("%sconnections that break", comma);
             comma = ",";
         }
+        if ((rules[i].needs & NEEDS_CQ_CHANGE) != 0) {
+            printf("%sendpoints that change their cq", comma);
+            comma = ",";
+        }
         printf("%s\t%s\t%u\t%u\t%u\n", *comma == '\0' ? "-" : "",
                rules[i].breakable ? "breakable" : "-", cases.positive, cases.negative,
                cases.always);

@@ -66,6 +66,8 @@ const char *rdmux_wc_opcode_name(uint32_t opcode)
         return "WRITABLE";
     case RDMUX_WC_WOKEN:
         return "WOKEN";
+    case RDMUX_WC_MOVED:
+        return "MOVED";
     case RDMUX_WC_SRQ_LIMIT:
         return "SRQ_LIMIT";
     case RDMUX_WC_REMOTE_READY:

@@ -133,7 +133,12 @@ struct rdmux_cq {
     size_t ep_count;
     size_t srq_count;
     uint64_t depth;
-    uint64_t reserved;
+    /* Any thread reserves, by rdmux_cq_reserve() and rdmux_cq_domain_prepare(). */
+    _Atomic uint64_t reserved;
+    _Atomic uint32_t domains_reserved; /* entries of `domains` in use, or promised */
+    /* Endpoints that rdmux_ep_move() has sent and the owner has not received yet. Owned by
+     * api/object/change_cq.c. */
+    _Atomic uint32_t arriving;
     struct rdmux_mr *_Atomic hazard; /* region that the owner is accessing, see target.c */
 
     int fd;         /* epoll of the three descriptors below; given to the application */

@@ -45,6 +45,8 @@ enum {
     RDMUX_EVENT_HELD = 1 << 3,
     RDMUX_EVENT_MOVED = 1 << 4,
     RDMUX_EVENT_WOKEN = 1 << 5, /* of cq->own */
+    /* rdmux_ep_move() has taken the endpoint off another cq; all its other entries come later. */
+    RDMUX_EVENT_CHANGED_CQ = 1 << 6,
 };
 
 /* rdmux_ep.work: work due after requests were done */

@@ -149,6 +149,9 @@ struct rdmux_failover_hooks {
     /* Notes that sending on the control channel failed, for the reason in `text`. Closes nothing:
      * the caller may be reading the channel. */
     void (*channel_broken)(struct rdmux_ep *ep, const char *text);
+    /* Returns whether the endpoint may change its cq now: no move and no reconnect of the control
+     * channel is under way. */
+    bool (*is_steady)(const struct rdmux_ep *ep);
     /* The endpoint ends. Gives up a move: the endpoint has the path that is being quiesced, or none.
      * Gives up a reconnect of the control channel, and lets no later one find the endpoint. Called
      * again, it does nothing. */

@@ -76,6 +76,12 @@ static inline void rdmux_failover_tell_received(struct rdmux_ep *ep)
     }
 }
 
+/* Returns whether neither a move nor a reconnect of the control channel is under way. */
+static inline bool rdmux_failover_is_steady(const struct rdmux_ep *ep)
+{
+    return ep->failover == NULL || ep->fabric->failover_hooks->is_steady(ep);
+}
+
 static inline void rdmux_failover_abandon(struct rdmux_ep *ep)
 {
     if (ep->failover != NULL) {

@@ -331,7 +331,7 @@ bool rdmux_ep_has_entries(const struct rdmux_ep *ep)
     if (ep->phase == RDMUX_PHASE_CLOSED || (ep->events & RDMUX_EVENT_HELD) != 0) {
         return false;
     }
-    if (ep->events & (RDMUX_EVENT_CONNECTED | RDMUX_EVENT_MOVED)) {
+    if (ep->events & (RDMUX_EVENT_CONNECTED | RDMUX_EVENT_MOVED | RDMUX_EVENT_CHANGED_CQ)) {
         return true;
     }
     if (ep->phase == RDMUX_PHASE_SETUP) {
@@ -400,6 +400,10 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
     }
     if (ep->events & RDMUX_EVENT_HELD) {
         end = at;
+    }
+    if ((ep->events & RDMUX_EVENT_CHANGED_CQ) != 0 && at != end) { /* before all others */
+        ep->events &= ~(uint32_t)RDMUX_EVENT_CHANGED_CQ;
+        fill_event(at++, ep, RDMUX_WC_MOVED, RDMUX_OK, NULL);
     }
     if (ep->phase == RDMUX_PHASE_SETUP) {
         ep->fabric->life->step(ep);

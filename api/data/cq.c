@@ -320,12 +320,14 @@ enum rdmux_status rdmux_cq_destroy(struct rdmux_cq *cq)
          at = at->next) {
         unreturned++;
     }
-    if (cq->ep_count != unreturned || cq->srq_count != 0) {
+    const size_t arriving = atomic_load_explicit(&cq->arriving, memory_order_relaxed);
+    if (cq->ep_count != unreturned || cq->srq_count != 0 || arriving != 0) {
         rdmux_cq_leave(cq);
         return rdmux_fail(
             RDMUX_INVALID,
-            "rdmux_cq_destroy: %zu endpoints and %zu srqs are attached; close them first",
-            cq->ep_count - unreturned, cq->srq_count);
+            "rdmux_cq_destroy: %zu endpoints and %zu srqs are attached; close them first%s",
+            cq->ep_count - unreturned + arriving, cq->srq_count,
+            arriving == 0 ? "" : ", after RDMUX_WC_MOVED");
     }
     while (!rdmux_list_empty(&cq->lists.accepting)) {
         fabric->life->remove(

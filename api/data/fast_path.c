@@ -53,9 +53,10 @@ void rdmux_fast_path_destroy(struct rdmux_cq *cq)
 
 bool rdmux_fast_path_is_possible(const struct rdmux_ep *ep)
 {
-    return ep->ops->size >= sizeof(struct rdmux_provider_ops) && ep->ops->fast_path_open != NULL &&
-           ep->failover == NULL && (ep->limits.caps & RDMUX_CAP_WRITE) != 0 &&
-           ep->send.depth < ENTRIES_MAX && !ep->cq->fence;
+    return ep->ops->size >= offsetof(struct rdmux_provider_ops, ep_leave) &&
+           ep->ops->fast_path_open != NULL && ep->failover == NULL &&
+           (ep->limits.caps & RDMUX_CAP_WRITE) != 0 && ep->send.depth < ENTRIES_MAX &&
+           !ep->cq->fence;
 }
 
 void rdmux_fast_path_forget(struct rdmux_ep *ep)

@@ -332,6 +332,13 @@ bool rdmux_reconnect_is_under_way(const struct rdmux_ep *ep)
     return ep->failover->reconnect.deadline_ns != 0;
 }
 
+bool rdmux_reconnect_is_idle(const struct rdmux_ep *ep)
+{
+    const struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
+    return !rdmux_reconnect_is_under_way(ep) && !reconnect->is_broken && reconnect->dialing < 0 &&
+           reconnect->fresh == NULL && reconnect->claims.count == 0;
+}
+
 bool rdmux_reconnect_begin(struct rdmux_ep *ep, const char *text)
 {
     struct rdmux_failover *failover = ep->failover;
@@ -784,6 +791,7 @@ bool rdmux_reconnect_find(struct rdmux_fabric *fabric, struct rdmux_reconnect_ma
         struct rdmux_reconnect *reconnect = RDMUX_CONTAINER(at, struct rdmux_reconnect, link);
         if (memcmp(reconnect->name, hello.resume, sizeof(reconnect->name)) == 0) {
             mail->mail.deliver = rdmux_reconnect_deliver;
+            mail->mail.ep_id = reconnect->ep->id;
             mail->ep_id = reconnect->ep->id;
             rdmux_cq_mail(reconnect->ep->cq, &mail->mail);
             found = true;

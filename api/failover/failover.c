@@ -649,6 +649,12 @@ static void abandon_move(struct rdmux_ep *ep)
     rdmux_ep_unlist_busy(ep);
 }
 
+static bool is_steady(const struct rdmux_ep *ep)
+{
+    return ep->failover->stage == RDMUX_STEADY && ep->retention.dying == NULL &&
+           rdmux_reconnect_is_idle(ep);
+}
+
 static void abandon(struct rdmux_ep *ep)
 {
     if (ep->failover->stage != RDMUX_STEADY) {
@@ -665,6 +671,7 @@ const struct rdmux_failover_hooks rdmux_failover_hooks = {
     .message = rdmux_failover_told,
     .tell_received = rdmux_replay_tell,
     .channel_broken = rdmux_reconnect_note_broken,
+    .is_steady = is_steady,
     .abandon = abandon,
     .end_requests = rdmux_replay_end,
 };

@@ -93,6 +93,9 @@ void rdmux_reconnect_leave(struct rdmux_ep *ep);
 void rdmux_reconnect_note_broken(struct rdmux_ep *ep, const char *text);
 /* Returns whether the channel is lost and not reconnected yet. */
 bool rdmux_reconnect_is_under_way(const struct rdmux_ep *ep);
+/* Returns whether the channel works, and no other socket claims to be the next one: the reconnect
+ * has no descriptor at the cq. */
+bool rdmux_reconnect_is_idle(const struct rdmux_ep *ep);
 /* The channel is lost for the reason in `text`: starts a control-channel reconnect. False: no
  * reconnect is possible. */
 bool rdmux_reconnect_begin(struct rdmux_ep *ep, const char *text);

@@ -554,6 +554,11 @@ enum rdmux_status rdmux_ep_close(struct rdmux_ep *ep)
         rdmux_cq_leave(ep->cq);
         return rdmux_fail(RDMUX_INVALID, "rdmux_ep_close: the endpoint is closed already");
     }
+    if ((ep->events & RDMUX_EVENT_CHANGED_CQ) != 0) {
+        rdmux_cq_leave(ep->cq);
+        return rdmux_fail(RDMUX_INVALID, "rdmux_ep_close: the endpoint is on its way to another "
+                                         "cq; close it after RDMUX_WC_MOVED");
+    }
     rdmux_ep_dismantle(ep);
     rdmux_ep_list_closed(ep); /* rdmux_ep_user() still works */
     rdmux_cq_leave(ep->cq);

@@ -140,6 +140,19 @@ void rdmux_mr_revoke_answered(struct rdmux_fabric *fabric, uint64_t region, uint
     pthread_mutex_unlock(&fabric->lock);
 }
 
+void rdmux_importers_follow(struct rdmux_fabric *fabric, uint64_t ep_id, struct rdmux_cq *to)
+{
+    for (struct rdmux_importer *at = *importer_bucket(fabric, ep_id); at != NULL;
+         at = at->bucket_next) {
+        if (at->ep_id == ep_id) {
+            const bool is_awaited = at->is_awaited; /* which the cq counts */
+            rdmux_importer_set_awaited(at, false);
+            at->cq = to;
+            rdmux_importer_set_awaited(at, is_awaited);
+        }
+    }
+}
+
 void rdmux_mr_importer_gone(struct rdmux_fabric *fabric, uint64_t ep_id)
 {
     pthread_mutex_lock(&fabric->lock);

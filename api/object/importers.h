@@ -22,6 +22,8 @@ void rdmux_mr_revoke_answered(struct rdmux_fabric *fabric, uint64_t region, uint
                               uint64_t ep_id);
 /* Removes an ended endpoint as importer of all regions; it counts as having answered. */
 void rdmux_mr_importer_gone(struct rdmux_fabric *fabric, uint64_t ep_id);
+/* fabric->lock is held: the endpoint's importers belong to another cq from now on. */
+void rdmux_importers_follow(struct rdmux_fabric *fabric, uint64_t ep_id, struct rdmux_cq *to);
 /* Returns whether the peer of this endpoint holds an unrevoked import of a local region with any of
  * these rights. */
 bool rdmux_mr_has_importer(struct rdmux_fabric *fabric, uint64_t ep_id, uint32_t access);

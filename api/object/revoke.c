@@ -97,6 +97,7 @@ static void tell_importers(struct rdmux_mr *mr,
             continue;
         }
         mail->mail.deliver = deliver;
+        mail->mail.ep_id = importer->ep_id;
         mail->ep_id = importer->ep_id;
         mail->region = mr->id;
         mail->number = mr->revoke_number;

@@ -7,27 +7,53 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+/* The counts of both reservations guard no other memory, so their order is relaxed. */
+
 enum rdmux_status rdmux_cq_reserve(struct rdmux_cq *cq, uint64_t entries)
 {
-    if (entries > cq->depth - cq->reserved) {
-        return rdmux_fail(RDMUX_NO_MEMORY,
-                          "cq: depth %llu is reserved up to %llu entries, %llu more are needed; "
-                          "raise rdmux_cq_attr.depth",
-                          (unsigned long long)cq->depth, (unsigned long long)cq->reserved,
-                          (unsigned long long)entries);
-    }
-    cq->reserved += entries;
+    uint64_t reserved = atomic_load_explicit(&cq->reserved, memory_order_relaxed);
+    do {
+        if (entries > cq->depth - reserved) {
+            return rdmux_fail(RDMUX_NO_MEMORY,
+                              "cq: depth %llu is reserved up to %llu entries, %llu more are "
+                              "needed; raise rdmux_cq_attr.depth",
+                              (unsigned long long)cq->depth, (unsigned long long)reserved,
+                              (unsigned long long)entries);
+        }
+    } while (!atomic_compare_exchange_weak_explicit(&cq->reserved, &reserved, reserved + entries,
+                                                    memory_order_relaxed, memory_order_relaxed));
     return RDMUX_OK;
 }
 
 void rdmux_cq_unreserve(struct rdmux_cq *cq, uint64_t entries)
 {
-    assert(cq->reserved >= entries);
-    cq->reserved -= entries;
+    uint64_t before = atomic_fetch_sub_explicit(&cq->reserved, entries, memory_order_relaxed);
+    assert(before >= entries);
+    (void)before;
+}
+
+static enum rdmux_status reserve_domain(struct rdmux_cq *cq)
+{
+    uint32_t reserved = atomic_load_explicit(&cq->domains_reserved, memory_order_relaxed);
+    do {
+        if (reserved == RDMUX_CQ_DOMAINS_MAX) {
+            return rdmux_fail(RDMUX_NO_MEMORY,
+                              "cq: attached to %d devices already, the most it can be",
+                              RDMUX_CQ_DOMAINS_MAX);
+        }
+    } while (!atomic_compare_exchange_weak_explicit(&cq->domains_reserved, &reserved, reserved + 1,
+                                                    memory_order_relaxed, memory_order_relaxed));
+    return RDMUX_OK;
+}
+
+static void unreserve_domain(struct rdmux_cq *cq)
+{
+    (void)atomic_fetch_sub_explicit(&cq->domains_reserved, 1, memory_order_relaxed);
 }
 
 static enum rdmux_status add_to_epoll(int epoll, int fd, uint32_t events)
@@ -39,19 +65,24 @@ static enum rdmux_status add_to_epoll(int epoll, int fd, uint32_t events)
     return RDMUX_OK;
 }
 
-enum rdmux_status rdmux_cq_domain(struct rdmux_cq *cq, struct rdmux_provider_domain *domain,
-                                  uint32_t depth, struct rdmux_provider_cq **out)
+/* Any thread: entries up to domain_count never change. NULL: there is none on this domain. */
+static struct rdmux_provider_cq *find_domain(const struct rdmux_cq *cq,
+                                             const struct rdmux_provider_domain *domain)
 {
-    for (uint32_t i = 0; i < cq->domain_count; i++) {
+    /* Pairs with add_domain(). */
+    uint32_t count = __atomic_load_n(&cq->domain_count, __ATOMIC_ACQUIRE);
+    for (uint32_t i = 0; i < count; i++) {
         if (cq->domains[i].cq->domain == domain) {
-            *out = cq->domains[i].cq;
-            return RDMUX_OK;
+            return cq->domains[i].cq;
         }
     }
-    if (cq->domain_count == RDMUX_CQ_DOMAINS_MAX) {
-        return rdmux_fail(RDMUX_NO_MEMORY, "cq: attached to %d devices already, the most it can be",
-                          RDMUX_CQ_DOMAINS_MAX);
-    }
+    return NULL;
+}
+
+/* Opens a provider cq whose entry of cq->domains is reserved. The cq does not use it yet. */
+static enum rdmux_status open_domain(struct rdmux_cq *cq, struct rdmux_provider_domain *domain,
+                                     uint32_t depth, struct rdmux_provider_cq **out)
+{
     const struct rdmux_provider_ops *ops = domain->ops;
     struct rdmux_provider_cq *provider_cq = rdmux_allocate(cq->fabric, ops->cq_size);
     if (provider_cq == NULL) {
@@ -71,9 +102,6 @@ enum rdmux_status rdmux_cq_domain(struct rdmux_cq *cq, struct rdmux_provider_dom
             goto close;
         }
     }
-    cq->domains[cq->domain_count].ops = ops;
-    cq->domains[cq->domain_count].cq = provider_cq;
-    cq->domain_count++;
     *out = provider_cq;
     return RDMUX_OK;
 
@@ -82,6 +110,75 @@ close:
 release:
     rdmux_release(cq->fabric, provider_cq);
     return status;
+}
+
+static void add_domain(struct rdmux_cq *cq, struct rdmux_provider_cq *provider_cq)
+{
+    cq->domains[cq->domain_count].ops = provider_cq->domain->ops;
+    cq->domains[cq->domain_count].cq = provider_cq;
+    /* Pairs with find_domain() of other threads. */
+    __atomic_store_n(&cq->domain_count, cq->domain_count + 1, __ATOMIC_RELEASE);
+}
+
+enum rdmux_status rdmux_cq_domain(struct rdmux_cq *cq, struct rdmux_provider_domain *domain,
+                                  uint32_t depth, struct rdmux_provider_cq **out)
+{
+    struct rdmux_provider_cq *found = find_domain(cq, domain);
+    if (found != NULL) {
+        *out = found;
+        return RDMUX_OK;
+    }
+    enum rdmux_status status = reserve_domain(cq);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    status = open_domain(cq, domain, depth, out);
+    if (status != RDMUX_OK) {
+        unreserve_domain(cq);
+        return status;
+    }
+    add_domain(cq, *out);
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_cq_domain_prepare(struct rdmux_cq *cq, struct rdmux_provider_domain *domain,
+                                          struct rdmux_provider_cq **out)
+{
+    *out = NULL;
+    if (find_domain(cq, domain) != NULL) {
+        return RDMUX_OK;
+    }
+    enum rdmux_status status = reserve_domain(cq);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    status = open_domain(cq, domain, cq->depth > UINT32_MAX ? UINT32_MAX : (uint32_t)cq->depth, out);
+    if (status != RDMUX_OK) {
+        unreserve_domain(cq);
+    }
+    return status;
+}
+
+void rdmux_cq_domain_give_up(struct rdmux_cq *cq, struct rdmux_provider_cq *prepared)
+{
+    if (prepared != NULL) {
+        prepared->domain->ops->cq_close(prepared);
+        rdmux_release(cq->fabric, prepared);
+        unreserve_domain(cq);
+    }
+}
+
+struct rdmux_provider_cq *rdmux_cq_domain_take(struct rdmux_cq *cq,
+                                               struct rdmux_provider_domain *domain,
+                                               struct rdmux_provider_cq *prepared)
+{
+    struct rdmux_provider_cq *found = find_domain(cq, domain);
+    if (found != NULL) {
+        rdmux_cq_domain_give_up(cq, prepared); /* the cq has opened its own meanwhile */
+        return found;
+    }
+    add_domain(cq, prepared);
+    return prepared;
 }
 
 /* Sets the events of the domain's descriptor. The cq polls, arms and watches a domain only while

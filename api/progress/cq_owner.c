@@ -175,6 +175,34 @@ void rdmux_cq_mail(struct rdmux_cq *cq, struct rdmux_mail *mail)
     rdmux_cq_poke(cq);
 }
 
+void rdmux_cq_forward_mail(struct rdmux_cq *from, struct rdmux_cq *to, struct rdmux_mail *first,
+                           uint64_t ep_id)
+{
+    struct rdmux_mail *oldest = NULL; /* of the mail that follows the endpoint */
+    pthread_mutex_lock(&from->mailbox.lock);
+    for (struct rdmux_mail **at = &from->mailbox.mail; *at != NULL;) {
+        struct rdmux_mail *mail = *at;
+        if (mail->ep_id == ep_id) {
+            *at = mail->next;
+            mail->next = oldest;
+            oldest = mail;
+        } else {
+            at = &mail->next;
+        }
+    }
+    pthread_mutex_unlock(&from->mailbox.lock);
+
+    first->next = oldest;
+    pthread_mutex_lock(&to->mailbox.lock);
+    for (struct rdmux_mail *mail = first, *next; mail != NULL; mail = next) {
+        next = mail->next;
+        mail->next = to->mailbox.mail;
+        to->mailbox.mail = mail;
+    }
+    pthread_mutex_unlock(&to->mailbox.lock);
+    rdmux_cq_poke(to);
+}
+
 void rdmux_cq_job_begins(struct rdmux_cq *cq)
 {
     pthread_mutex_lock(&cq->mailbox.lock);

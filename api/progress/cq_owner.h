@@ -16,6 +16,10 @@ void rdmux_cq_job_ends(struct rdmux_cq *cq);
 /* Queues mail for the owner and wakes it. Takes ownership of the mail. Any thread; fabric->lock may
  * be held. */
 void rdmux_cq_mail(struct rdmux_cq *cq, struct rdmux_mail *mail);
+/* Owner of `from`, with fabric->lock held: queues `first` for the owner of `to`, behind it the mail
+ * of `from` for this endpoint, and wakes that owner. */
+void rdmux_cq_forward_mail(struct rdmux_cq *from, struct rdmux_cq *to, struct rdmux_mail *first,
+                           uint64_t ep_id);
 /* Any thread: sets bits of the signal. Also clears the fast path's limit, which is all that a write
  * over the fast path checks. */
 void rdmux_cq_raise(struct rdmux_cq *cq, uint32_t bits);

@@ -99,29 +99,57 @@ static struct rdmux_ep **bucket_of(struct rdmux_cq *cq, uint64_t id)
     return &cq->table.buckets[id % RDMUX_COUNT_OF(cq->table.buckets)]; /* ids are sequential */
 }
 
-enum rdmux_status rdmux_cq_enrol(struct rdmux_cq *cq, struct rdmux_ep *ep)
+static void add_endpoint(struct rdmux_cq *cq, struct rdmux_ep *ep)
 {
-    enum rdmux_status status = make_room(cq);
-    if (status != RDMUX_OK) {
-        return status;
-    }
-    const struct rdmux_timer never = { .deadline_ns = UINT64_MAX, .ep = ep };
-    put_endpoint(cq, cq->table.timer_count++, never); /* no timer is later */
     ep->places.bucket_next = *bucket_of(cq, ep->id);
     *bucket_of(cq, ep->id) = ep;
     rdmux_list_append(&cq->lists.eps, &ep->places.cq);
     cq->ep_count++;
-    return RDMUX_OK;
 }
 
-void rdmux_cq_strike(struct rdmux_cq *cq, struct rdmux_ep *ep)
+static void add_timer(struct rdmux_cq *cq, struct rdmux_ep *ep)
+{
+    const struct rdmux_timer never = { .deadline_ns = UINT64_MAX, .ep = ep };
+    put_endpoint(cq, cq->table.timer_count++, never); /* no timer is later */
+}
+
+enum rdmux_status rdmux_cq_enrol(struct rdmux_cq *cq, struct rdmux_ep *ep)
+{
+    enum rdmux_status status = make_room(cq);
+    if (status == RDMUX_OK) {
+        add_timer(cq, ep);
+        add_endpoint(cq, ep);
+    }
+    return status;
+}
+
+enum rdmux_status rdmux_cq_receive(struct rdmux_cq *cq, struct rdmux_ep *ep)
+{
+    enum rdmux_status status = make_room(cq);
+    ep->places.timer = NOWHERE;
+    if (status == RDMUX_OK) {
+        add_timer(cq, ep);
+    }
+    add_endpoint(cq, ep);
+    return status;
+}
+
+static void remove_timer(struct rdmux_cq *cq, struct rdmux_ep *ep)
 {
     uint32_t place = ep->places.timer;
+    if (place == NOWHERE) {
+        return;
+    }
     struct rdmux_timer last = cq->table.timers[--cq->table.timer_count];
     if (last.ep != ep) {
         set_timer(cq, place, last);
     }
     ep->places.timer = NOWHERE;
+}
+
+void rdmux_cq_strike(struct rdmux_cq *cq, struct rdmux_ep *ep)
+{
+    remove_timer(cq, ep);
     for (struct rdmux_ep **at = bucket_of(cq, ep->id); *at != NULL;
          at = &(*at)->places.bucket_next) {
         if (*at == ep) {
@@ -141,6 +169,7 @@ void rdmux_cq_unlist(struct rdmux_cq *cq, struct rdmux_ep *ep)
             break;
         }
     }
+    ep->queued.is_doorbell_held = false;
     rdmux_ep_unlist_busy(ep);
     rdmux_list_remove(&ep->places.held);
     if (ep->queued.is_pending) {
@@ -169,6 +198,9 @@ static uint64_t earliest_timer(const struct rdmux_cq *cq)
 void rdmux_ep_timer(struct rdmux_ep *ep)
 {
     struct rdmux_cq *cq = ep->cq;
+    if (ep->places.timer == NOWHERE) {
+        return; /* see rdmux_cq_receive() */
+    }
     const struct rdmux_timer timer = { .deadline_ns = ep->fabric->life->deadline(ep), .ep = ep };
     set_timer(cq, ep->places.timer, timer);
     uint64_t before = atomic_load_explicit(&cq->deadline_ns, memory_order_relaxed);

@@ -69,6 +69,8 @@ enum {
 #define NEEDS_FAILOVER (UINT64_C(1) << 63)
 /* Not a capability either: the path has connections that a case can break; moving.c detects it. */
 #define NEEDS_BREAKS (UINT64_C(1) << 61)
+/* Not a capability either: endpoints of the path can change their cq; another_cq.c detects it. */
+#define NEEDS_CQ_CHANGE (UINT64_C(1) << 60)
 
 struct conformance_case {
     /* Numbers of docs/SEMANTICS.md. "-6.1": the case tries to break 6.1; "6.1": the case observes

@@ -173,6 +173,9 @@ static void wrong_arguments_of_a_completion_queue_are_refused(void **state)
     INVALID(rdmux_cq_wait(scene.cq, &wc, 1, 0, NULL), "count");
     INVALID(rdmux_cq_arm(NULL), "cq");
     assert_int_equal(rdmux_cq_wake(NULL), RDMUX_INVALID); /* keeps the text, see test_cq_threads */
+    INVALID(rdmux_ep_move(NULL, scene.cq), "ep");
+    INVALID(rdmux_ep_move(scene.ep, NULL), "to");
+    INVALID(rdmux_ep_move(scene.ep, scene.strange_cq), "another fabric");
     assert_int_equal(rdmux_cq_fd(NULL), -1);
     clear_scene(&scene);
 }

@@ -100,6 +100,32 @@ static void an_incomplete_fast_path_is_refused(void **state)
     assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_OK);
 }
 
+static enum rdmux_status leave_nothing(struct rdmux_provider_ep *ep)
+{
+    (void)ep;
+    return RDMUX_OK;
+}
+
+static void half_of_a_change_of_cq_is_refused(void **state)
+{
+    (void)state;
+    struct rdmux_provider_ops ops = rdmux_tcp_provider;
+    struct rdmux_refusal refusal;
+
+    ops.ep_leave = NULL;
+    ops.ep_enter = leave_nothing;
+    assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_NO_PATH);
+    assert_non_null(strstr(refusal.text, "ep_leave and ep_enter"));
+    ops.size = (uint32_t)offsetof(struct rdmux_provider_ops, ep_leave); /* of an older header */
+    assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_OK);
+    ops.fast_path_target = no_target; /* which that header has */
+    assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_NO_PATH);
+    ops = rdmux_tcp_provider;
+    ops.ep_leave = NULL;
+    ops.ep_enter = NULL;
+    assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_OK);
+}
+
 static void a_bad_name_is_refused(void **state)
 {
     (void)state;
@@ -433,6 +459,7 @@ int main(void)
         cmocka_unit_test(a_table_with_any_missing_operation_is_refused),
         cmocka_unit_test(a_table_of_another_abi_or_size_is_refused),
         cmocka_unit_test(an_incomplete_fast_path_is_refused),
+        cmocka_unit_test(half_of_a_change_of_cq_is_refused),
         cmocka_unit_test(a_bad_name_is_refused),
         cmocka_unit_test(an_object_smaller_than_its_base_is_refused),
         cmocka_unit_test(built_in_and_absent_providers_are_listed),

@@ -435,7 +435,7 @@ typedef size_t (*rdmux_fast_path_poll_fn)(struct rdmux_cq *cq, struct rdmux_wc *
 
 /*
  * The contract between a provider and the core. Every operation is set, except those of the fast
- * path and rdmacm. An operation that the fabric lacks points at its rdmux_unsupported_* function.
+ * path, ep_leave, ep_enter and rdmacm. An operation that the fabric lacks points at its rdmux_unsupported_* function.
  * So the core never tests for NULL, and the registry refuses a table with a hole.
  */
 struct rdmux_provider_ops {
@@ -499,7 +499,8 @@ struct rdmux_provider_ops {
      * sleep] */
     enum rdmux_status (*mr_invalidate)(struct rdmux_provider_mr *mr);
 
-    /* Opens the part of a cq that is on this domain. depth: entries. [may sleep] */
+    /* Opens the part of a cq that is on this domain. depth: entries. The cq's owner calls it; for an
+     * endpoint that is about to leave another cq (ep_leave), the owner of that cq. [may sleep] */
     enum rdmux_status (*cq_open)(struct rdmux_provider_cq *cq, uint32_t depth);
     void (*cq_close)(struct rdmux_provider_cq *cq);
     /* Makes progress on everything attached to the cq: requests done, receives done, target-side
@@ -601,6 +602,22 @@ struct rdmux_provider_ops {
     /* Fills in what the fast path's post gets about a remote that is open. */
     void (*fast_path_target)(const struct rdmux_provider_remote *remote,
                              struct rdmux_fast_path_target *out);
+
+    /*
+     * Bring a connected endpoint to another cq on the same domain, with its requests under way.
+     * Both members are set or NULL; a table may also end before them. Then rdmux_ep_move() is
+     * RDMUX_UNSUPPORTED on its paths, as it is with RDMUX_PROVIDER_LOCAL_KEYS in any case. The
+     * endpoint was connected, has no SRQ, and may have failed since.
+     *
+     * ep_leave: the owner of ep->cq calls it. From then on the endpoint uses nothing of that cq,
+     * which may end, and reports nothing. What the peer does meanwhile is found by ep_enter. On a
+     * failure nothing has changed.
+     */
+    enum rdmux_status (*ep_leave)(struct rdmux_provider_ep *ep);
+    /* The owner of the new cq calls it, with ep->cq set to that cq; polls of that cq follow, which
+     * also report what was done meanwhile. On a failure the endpoint ends: ep_quiesce and ep_close
+     * follow, and no other operation. */
+    enum rdmux_status (*ep_enter)(struct rdmux_provider_ep *ep);
 };
 
 /* Bytes of the table in the first version of this header. The members behind it may be missing. */

@@ -210,6 +210,8 @@ enum {
     RDMUX_WC_REMOTE_READY = 36,
     /* rdmux_cq_wake() was called. ep is NULL, context is the cq. */
     RDMUX_WC_WOKEN = 37,
+    /* rdmux_ep_move() has brought the endpoint to this cq. The first of its entries here. */
+    RDMUX_WC_MOVED = 38,
     /* Fewer receives than rdmux_srq_attr.limit are left. ep is NULL, context is the SRQ. */
     RDMUX_WC_SRQ_LIMIT = 39,
 };
@@ -1219,6 +1221,33 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_ep_stats(struct rdmux_ep *ep,
  * RDMUX_INVALID. */
 RDMUX_API enum rdmux_status rdmux_ep_set_user(struct rdmux_ep *ep, void *user);
 RDMUX_API void *rdmux_ep_user(struct rdmux_ep *ep);
+
+/*
+ * Moves the endpoint to another cq of its fabric, with everything it has: requests under way,
+ * posted receives, imports, and entries that were not polled yet. The endpoint no longer belongs to
+ * its present cq when the call returns. Its next entry comes on `to` and is RDMUX_WC_MOVED; from
+ * then on the owner of `to` has it. Until then no thread may use the endpoint or its imports. No
+ * entry is lost, and none comes twice. The peer notices nothing. `to` may be the present cq; it
+ * gets RDMUX_WC_MOVED as well.
+ * An endpoint that has ended moves with the entries that it still has. If `to` lacks memory or
+ * descriptors for the endpoint, it ends there with RDMUX_NO_MEMORY, behind RDMUX_WC_MOVED.
+ * to       The program must not destroy it before the call returns, and cannot before
+ *          RDMUX_WC_MOVED. Room for the endpoint's entries is reserved there (rdmux_cq_attr.depth)
+ *          and released at the present cq.
+ * Threads  That of its present cq. Another thread may be inside a call on `to`, also asleep in one:
+ *          it is woken.
+ * Errors   RDMUX_INVALID      `to` is a cq of another fabric; the endpoint uses an SRQ, has a
+ *                             rdma:// address, is closed, or is on its way to a cq already
+ *          RDMUX_AGAIN        It is in set-up (move it after RDMUX_WC_CONNECTED), at its end (after
+ *                             RDMUX_WC_DISCONNECTED), or failover works on its path or control
+ *                             channel (try again later)
+ *          RDMUX_NO_MEMORY    `to` has no room for its entries, or memory is short
+ *          RDMUX_UNSUPPORTED  Its path cannot change its cq: ib, roce and iwarp, whose queue pairs
+ *                             keep the completion queue that they were made with. Take the
+ *                             connection on the right cq instead, see rdmux_listener_next().
+ *          On an error nothing has changed.
+ */
+RDMUX_API enum rdmux_status rdmux_ep_move(struct rdmux_ep *ep, struct rdmux_cq *to);
 
 /*
  * Ends the connection in order: all requests posted before are placed at the peer, then it ends on

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * An endpoint changes its cq (rdmux_ep_move()).
+ *
+ * The owner of the old cq takes the endpoint off that cq and sends it to the new one by mail; the
+ * owner of the new cq receives it when it delivers the mail. In between the endpoint belongs to the
+ * mail: it is on no list, in no table, and no thread touches it. The lock of the mailbox orders all
+ * that the old owner wrote before all that the new owner does.
+ *
+ * Everything that can be refused is decided before the old cq has lost anything: room for entries,
+ * and a provider cq at the new cq, are reserved from this side. What the new owner alone can do may
+ * still fail for lack of memory or descriptors. The endpoint then ends at its new cq.
+ *
+ * Other threads that look for the endpoint (revocations, reconnects) mail its cq under
+ * fabric->lock. The same lock covers the step that names the new cq. Mail that came before is
+ * forwarded behind the endpoint.
+ */
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/failover.h"
+#include "api/core/mail.h"
+#include "api/core/remote.h"
+#include "api/data/fast_path.h"
+#include "api/object/control_send.h"
+#include "api/object/ep.h"
+#include "api/object/importers.h"
+#include "api/progress/cq_domain.h"
+#include "api/progress/cq_owner.h"
+#include "api/progress/cq_progress.h"
+#include "api/progress/endpoint_table.h"
+#include "api/progress/places.h"
+#include "negotiation/control_channel.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* An endpoint on its way. */
+struct cq_change {
+    struct rdmux_mail mail;
+    struct rdmux_ep *ep;
+    struct rdmux_provider_cq *prepared; /* for the new cq; NULL: it has its own */
+    uint32_t channel_events;
+    bool is_busy; /* was on cq->lists.busy */
+};
+
+/* -------------------------------------------------------------------------------------- the new cq */
+
+/* The old cq, which path->cq still names, may have ended by now. */
+static enum rdmux_status enter_path(struct rdmux_cq *cq, struct cq_change *change)
+{
+    struct rdmux_ep *ep = change->ep;
+    ep->path->cq = rdmux_cq_domain_take(cq, ep->domain, change->prepared);
+    rdmux_cq_domain_enter(ep->path->cq);
+    rdmux_error_clear();
+    return ep->ops->ep_enter(ep->path);
+}
+
+/* The new cq may differ in what allows a fast path. */
+static void aim_fast_path(struct rdmux_ep *ep)
+{
+    ep->has_fast_path = ep->path != NULL && rdmux_fast_path_is_possible(ep);
+    for (struct rdmux_list *at = ep->imports.all.next; at != &ep->imports.all; at = at->next) {
+        rdmux_fast_path_aim(RDMUX_CONTAINER(at, struct rdmux_remote, link));
+    }
+}
+
+/* Ends an endpoint that the new cq cannot take. Its other entries follow RDMUX_WC_MOVED. */
+static void end_arrival(struct rdmux_ep *ep, const char *why)
+{
+    if (ep->phase == RDMUX_PHASE_LINGERING) {
+        rdmux_ep_linger_over(ep);
+    } else {
+        rdmux_ep_fail(ep, RDMUX_NO_MEMORY, "endpoint %llu: its new cq cannot take it: %s",
+                      (unsigned long long)ep->id, why);
+    }
+}
+
+static void deliver_endpoint(struct rdmux_cq *cq, struct rdmux_mail *mail)
+{
+    struct cq_change *change = RDMUX_CONTAINER(mail, struct cq_change, mail);
+    struct rdmux_ep *ep = change->ep;
+    enum rdmux_status status = RDMUX_OK;
+    if (ep->path != NULL) {
+        status = enter_path(cq, change);
+        ep->path->ready = 1; /* as it is pended below */
+    }
+    if (ep->channel != NULL &&
+        rdmux_channel_watch(ep->channel, cq->control_fd, change->channel_events) != RDMUX_OK) {
+        status = RDMUX_NO_MEMORY;
+    }
+    if (rdmux_cq_receive(cq, ep) != RDMUX_OK) {
+        status = RDMUX_NO_MEMORY;
+    }
+    aim_fast_path(ep);
+    if (change->is_busy) {
+        rdmux_ep_list_busy(ep);
+    }
+    rdmux_cq_pend(cq, ep);
+    if (status == RDMUX_OK) {
+        rdmux_ep_control_rests(ep, ep->channel);
+        rdmux_ep_timer(ep);
+    } else {
+        end_arrival(ep, rdmux_last_error());
+    }
+    rdmux_release(cq->fabric, change);
+    atomic_fetch_sub_explicit(&cq->arriving, 1, memory_order_relaxed);
+}
+
+/* -------------------------------------------------------------------------------------- the old cq */
+
+static enum rdmux_status refuse(const struct rdmux_ep *ep, enum rdmux_status status, const char *why)
+{
+    return rdmux_fail(status, "rdmux_ep_move: endpoint %llu %s", (unsigned long long)ep->id, why);
+}
+
+/* Returns whether the path can go to another cq; true for an endpoint that has none. */
+static bool path_can_leave(const struct rdmux_ep *ep)
+{
+    return ep->path == NULL ||
+           (ep->bounce == NULL && ep->ops->size >= sizeof(struct rdmux_provider_ops) &&
+            ep->ops->ep_leave != NULL);
+}
+
+static enum rdmux_status check_endpoint(const struct rdmux_ep *ep, const struct rdmux_cq *to)
+{
+    if (ep->phase == RDMUX_PHASE_CLOSED) {
+        return refuse(ep, RDMUX_INVALID, "is closed");
+    }
+    if (to->fabric != ep->fabric) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_ep_move: `to` is a cq of another fabric");
+    }
+    if ((ep->events & RDMUX_EVENT_CHANGED_CQ) != 0) {
+        return refuse(ep, RDMUX_INVALID,
+                      "is on its way already; the owner of its next cq has it from RDMUX_WC_MOVED "
+                      "on");
+    }
+    if (ep->srq != NULL) {
+        return refuse(ep, RDMUX_INVALID, "takes its receives from an SRQ, which stays on its cq");
+    }
+    if (ep->is_rdmacm) {
+        return refuse(ep, RDMUX_INVALID, "has an rdma:// address, so its queue pair stays");
+    }
+    if (ep->phase == RDMUX_PHASE_SETUP) {
+        return refuse(ep, RDMUX_AGAIN, "is in set-up; move it after RDMUX_WC_CONNECTED");
+    }
+    if (ep->phase == RDMUX_PHASE_ENDING) {
+        return refuse(ep, RDMUX_AGAIN, "is at its end; move it after RDMUX_WC_DISCONNECTED");
+    }
+    if (!rdmux_failover_is_steady(ep)) {
+        return refuse(ep, RDMUX_AGAIN, "is changing its path or its control channel; try later");
+    }
+    if (!path_can_leave(ep)) {
+        return rdmux_fail(RDMUX_UNSUPPORTED,
+                          "rdmux_ep_move: endpoint %llu is on a path of %s, whose queues stay with "
+                          "the cq that they were made for; choose the cq when it is accepted "
+                          "(rdmux_listener_next)",
+                          (unsigned long long)ep->id, ep->ops->name);
+    }
+    return RDMUX_OK;
+}
+
+/* Takes the endpoint off its cq. Cannot fail. */
+static void take_off(struct rdmux_ep *ep, struct cq_change *change)
+{
+    struct rdmux_cq *from = ep->cq;
+    change->is_busy = !rdmux_list_empty(&ep->places.busy);
+    if (ep->path != NULL) {
+        rdmux_cq_domain_leave(ep->path->cq);
+    }
+    if (ep->channel != NULL) {
+        change->channel_events = rdmux_channel_unwatch(ep->channel);
+    }
+    rdmux_fast_path_forget(ep);
+    rdmux_cq_unlist(from, ep);
+    rdmux_cq_strike(from, ep);
+    rdmux_cq_unreserve(from, ep->reserved);
+}
+
+static void send_to(struct rdmux_ep *ep, struct rdmux_cq *to, struct cq_change *change)
+{
+    struct rdmux_fabric *fabric = ep->fabric;
+    struct rdmux_cq *from = ep->cq;
+    const uint64_t id = ep->id; /* the endpoint belongs to the mail once that is sent */
+    ep->events |= RDMUX_EVENT_CHANGED_CQ;
+    atomic_fetch_add_explicit(&to->arriving, 1, memory_order_relaxed);
+    pthread_mutex_lock(&fabric->lock);
+    __atomic_store_n(&ep->fast, to->fast.none, __ATOMIC_RELAXED);
+    ep->cq = to;
+    rdmux_importers_follow(fabric, id, to);
+    rdmux_cq_forward_mail(from, to, &change->mail, id);
+    pthread_mutex_unlock(&fabric->lock);
+}
+
+static enum rdmux_status change_cq(struct rdmux_ep *ep, struct rdmux_cq *to)
+{
+    enum rdmux_status status = check_endpoint(ep, to);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    if (to == ep->cq) {
+        ep->events |= RDMUX_EVENT_CHANGED_CQ;
+        rdmux_cq_pend(to, ep);
+        return RDMUX_OK;
+    }
+    struct cq_change *change = rdmux_allocate(ep->fabric, sizeof(*change));
+    if (change == NULL) {
+        return refuse(ep, RDMUX_NO_MEMORY, "cannot move: out of memory");
+    }
+    change->mail.deliver = deliver_endpoint;
+    change->ep = ep;
+    status = rdmux_cq_reserve(to, ep->reserved);
+    if (status != RDMUX_OK) {
+        goto release;
+    }
+    if (ep->path != NULL) {
+        status = rdmux_cq_domain_prepare(to, ep->domain, &change->prepared);
+        if (status != RDMUX_OK) {
+            goto unreserve;
+        }
+        rdmux_cq_ring_doorbells(ep->cq);
+        rdmux_error_clear();
+        status = ep->ops->ep_leave(ep->path);
+        if (status != RDMUX_OK) {
+            goto give_up_domain;
+        }
+    }
+    take_off(ep, change);
+    send_to(ep, to, change);
+    return RDMUX_OK;
+
+give_up_domain:
+    rdmux_cq_domain_give_up(to, change->prepared);
+unreserve:
+    rdmux_cq_unreserve(to, ep->reserved);
+release:
+    rdmux_release(ep->fabric, change);
+    return status;
+}
+
+enum rdmux_status rdmux_ep_move(struct rdmux_ep *ep, struct rdmux_cq *to)
+{
+    if (ep == NULL || to == NULL) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_ep_move: %s is NULL", ep == NULL ? "ep" : "to");
+    }
+    struct rdmux_cq *from = ep->cq;
+    if (!rdmux_cq_enter(from)) {
+        return rdmux_cq_refused(from, "rdmux_ep_move", "endpoint");
+    }
+    enum rdmux_status status = change_cq(ep, to);
+    rdmux_cq_leave(from);
+    return status;
+}
