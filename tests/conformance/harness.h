@@ -92,6 +92,7 @@ struct suite {
 };
 
 extern const struct suite adopt_suite;
+extern const struct suite another_cq_suite;
 extern const struct suite asleep_suite;
 extern const struct suite atomic_suite;
 extern const struct suite batch_suite;

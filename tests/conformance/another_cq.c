@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Endpoints that change their cq: rdmux_ep_move(). A path that cannot refuses, and its endpoint
+ * goes on where it is. */
+#include "harness.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+enum {
+    WINDOW = 12,     /* messages of each direction that are under way */
+    MESSAGES = 1200, /* of each direction */
+    SLOT = 700,
+    PATTERNS = 4096, /* bytes of the region that writes go to */
+    STAY = 7,        /* entries that the endpoint stays for */
+};
+
+/* ---------------------------------------------------------------------------------- the traffic */
+
+/* One side of the traffic: numbered requests, every fourth a write with a read behind it, the
+ * others messages. Both sides do the same. */
+struct traffic {
+    struct side *side;
+    struct rdmux_ep *ep;
+    struct rdmux_remote *remote;
+    uint64_t posted;   /* messages */
+    uint64_t requests; /* requests of the send side */
+    uint64_t done;     /* entries of these */
+    uint64_t received;
+    uint8_t from[WINDOW][SLOT];
+    uint8_t into[WINDOW][SLOT];
+    uint8_t back[SLOT];
+    uint64_t read_context; /* of the read under way; 0: none */
+    uint64_t read_seed;
+};
+
+static void post_receive(struct traffic *traffic, uint64_t number)
+{
+    uint8_t *slot = traffic->into[number % WINDOW];
+    memset(slot, 0, SLOT);
+    EXPECT_OK(rdmux_recv(traffic->ep, slot, SLOT, NULL, CTX(number)));
+}
+
+/* A write of the whole slot, and a read of the same bytes behind it (2.6). */
+static void post_write_and_read(struct traffic *traffic, const uint8_t *slot, uint64_t seed)
+{
+    const uint64_t offset = traffic->requests * 8 % (PATTERNS - SLOT);
+    EXPECT_OK(rdmux_write(traffic->ep, slot, SLOT, NULL, traffic->remote, offset,
+                          CTX(traffic->requests++), 0));
+    traffic->read_context = traffic->requests;
+    traffic->read_seed = seed;
+    EXPECT_OK(rdmux_read(traffic->ep, traffic->back, SLOT, NULL, traffic->remote, offset,
+                         CTX(traffic->requests++), 0));
+}
+
+static void post_more(struct traffic *traffic)
+{
+    while (traffic->posted < MESSAGES && traffic->requests < traffic->done + WINDOW - 2) {
+        uint8_t *slot = traffic->from[traffic->posted % WINDOW];
+        const uint64_t seed = traffic->side->seed + traffic->posted;
+        pattern_fill(slot, SLOT, seed, 0);
+        if (traffic->posted % 4 == 3 && traffic->read_context == 0) {
+            post_write_and_read(traffic, slot, seed);
+        }
+        EXPECT_OK(rdmux_send(traffic->ep, slot, SLOT, NULL, CTX(traffic->requests++), 0));
+        traffic->posted++;
+    }
+}
+
+static void handle_entry(struct traffic *traffic, const struct rdmux_wc *wc)
+{
+    EXPECT(wc->ep == traffic->ep && wc->status == RDMUX_OK, "%s came", wc_text(wc));
+    if (wc->opcode == RDMUX_WC_RECV) {
+        EXPECT(wc->context == CTX(traffic->received) && wc->length == SLOT,
+               "%s came in place of message %ju", wc_text(wc), (uintmax_t)traffic->received);
+        EXPECT_PATTERN(traffic->into[traffic->received % WINDOW], SLOT,
+                       traffic->side->seed + traffic->received);
+        post_receive(traffic, traffic->received + WINDOW);
+        traffic->received++;
+        return;
+    }
+    EXPECT(wc->context == CTX(traffic->done), "%s came in place of request %ju", wc_text(wc),
+           (uintmax_t)traffic->done);
+    if (wc->opcode == RDMUX_WC_READ) {
+        EXPECT_EQUAL(CTX_NUMBER(wc->context), traffic->read_context);
+        EXPECT_PATTERN(traffic->back, SLOT, traffic->read_seed);
+        traffic->read_context = 0;
+    }
+    traffic->done++;
+}
+
+static bool traffic_is_over(const struct traffic *traffic)
+{
+    return traffic->posted == MESSAGES && traffic->done == traffic->requests &&
+           traffic->received == MESSAGES;
+}
+
+static void traffic_begin(struct traffic *traffic, struct side *side, struct region *region)
+{
+    memset(traffic, 0, sizeof(*traffic));
+    traffic->side = side;
+    traffic->ep = side->ep;
+    for (uint64_t i = 0; i < WINDOW; i++) {
+        post_receive(traffic, i);
+    }
+    *region = region_make(side, MEMORY_ALLOCATED, PATTERNS, ACCESS_ALL);
+    give_token(side, region);
+    traffic->remote = take_remote(side, side->ep);
+    BARRIER(side);
+}
+
+static struct rdmux_ep_attr attr_of_traffic(const struct side *side)
+{
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.send_depth = WINDOW;
+    attr.recv_depth = WINDOW;
+    return attr;
+}
+
+/* ------------------------------------------------------------------------------- one thread a side */
+
+/* Returns whether the path can; else the endpoint stays, and the caller goes on. */
+static bool move_to(struct side *side, struct rdmux_ep *ep, struct rdmux_cq *to)
+{
+    enum rdmux_status status = rdmux_ep_move(ep, to);
+    if (status == RDMUX_UNSUPPORTED) {
+        EXPECT(*rdmux_last_error() != '\0', "UNSUPPORTED without a text");
+        return false;
+    }
+    EXPECT_STATUS(status, RDMUX_OK);
+    side->caps->emulated |= NEEDS_CQ_CHANGE;
+    return true;
+}
+
+/* Moves the endpoint from one queue to the other one. Entries that were polled before come
+ * first. */
+static bool change_queue(struct traffic *traffic, struct queue *from, struct queue *to)
+{
+    while (from->kept_count != 0) {
+        struct rdmux_wc wc = NEXT(from);
+        handle_entry(traffic, &wc);
+    }
+    if (!move_to(traffic->side, traffic->ep, to->cq)) {
+        return false;
+    }
+    EXPECT_QUIET(from);
+    struct rdmux_wc wc = NEXT_AFTER(to, "there is no MOVED");
+    EXPECT(wc.opcode == RDMUX_WC_MOVED && wc.status == RDMUX_OK && wc.ep == traffic->ep,
+           "%s came in place of MOVED", wc_text(&wc));
+    return true;
+}
+
+static void move_under_load(struct side *side)
+{
+    static struct traffic traffic;
+    struct rdmux_ep_attr attr = attr_of_traffic(side);
+    struct rdmux_cq *cq = NULL;
+    struct queue other;
+    struct region region;
+    side_open(side, NULL);
+    side_meet(side);
+    (void)side_pair(side, &attr);
+    EXPECT_OK(rdmux_cq_create(side->fabric, NULL, &cq));
+    queue_open(&other, side, cq);
+    traffic_begin(&traffic, side, &region);
+
+    struct queue *at = &side->queue;
+    bool moves = true;
+    for (unsigned entries = 0; !traffic_is_over(&traffic); entries++) {
+        post_more(&traffic);
+        if (moves && entries % STAY == 0) {
+            struct queue *to = at == &other ? &side->queue : &other;
+            moves = change_queue(&traffic, at, to);
+            at = moves ? to : at;
+            continue;
+        }
+        struct rdmux_wc wc = NEXT(at);
+        handle_entry(&traffic, &wc);
+    }
+    BARRIER(side);
+    if (at == &other) {
+        EXPECT(change_queue(&traffic, &other, &side->queue), "%s", rdmux_last_error());
+    }
+    EXPECT_QUIET(&other);
+    EXPECT_OK(rdmux_cq_destroy(cq));
+    queue_close(&other);
+    rdmux_remote_close(traffic.remote);
+    BARRIER(side);
+    side_close_ep(side, side->ep); /* flushes the receives that are left */
+    region_free(side, &region);
+    side_end(side);
+}
+
+/* -------------------------------------------------------------------------------- threads of a side */
+
+/* Two threads with a queue each, which send the endpoint to each other. */
+struct shards {
+    struct traffic traffic; /* of the thread that has the endpoint */
+    struct queue queues[2];
+    _Atomic bool moves;
+    _Atomic bool is_over;
+};
+
+struct shard {
+    struct shards *shards;
+    size_t index;
+    bool has_it;
+};
+
+/* Takes an entry of the thread's own queue; false: there is none now. */
+static bool next_of_shard(struct queue *queue, struct rdmux_wc *wc)
+{
+    if (queue->kept_count == 0 && queue_poll(queue) == 0) {
+        return false;
+    }
+    *wc = NEXT(queue);
+    return true;
+}
+
+static void *run_shard(void *argument)
+{
+    struct shard *shard = argument;
+    struct shards *shards = shard->shards;
+    struct traffic *traffic = &shards->traffic;
+    struct queue *queue = &shards->queues[shard->index];
+    unsigned entries = 0;
+    while (!atomic_load(&shards->is_over)) {
+        struct rdmux_wc wc;
+        if (shard->has_it) {
+            post_more(traffic);
+        }
+        if (!next_of_shard(queue, &wc)) {
+            EXPECT(!time_is_up(), "the traffic has not ended");
+            if (queue->progress != NULL) {
+                EXPECT_OK(rdmux_fabric_progress(queue->progress));
+            }
+            continue;
+        }
+        if (wc.opcode == RDMUX_WC_MOVED) {
+            EXPECT(!shard->has_it && wc.status == RDMUX_OK && wc.ep == traffic->ep, "%s came",
+                   wc_text(&wc));
+            shard->has_it = true;
+            continue;
+        }
+        EXPECT(shard->has_it, "%s came before MOVED", wc_text(&wc));
+        handle_entry(traffic, &wc);
+        if (traffic_is_over(traffic)) {
+            atomic_store(&shards->is_over, true);
+        } else if (++entries % STAY == 0 && queue->kept_count == 0 && atomic_load(&shards->moves)) {
+            shard->has_it = false; /* the other thread may have it before the call returns */
+            if (!move_to(traffic->side, traffic->ep, shards->queues[1 - shard->index].cq)) {
+                shard->has_it = true;
+                atomic_store(&shards->moves, false);
+            }
+        }
+    }
+    return NULL;
+}
+
+static void move_between_threads(struct side *side)
+{
+    static struct shards shards;
+    struct rdmux_ep_attr attr = attr_of_traffic(side);
+    struct rdmux_cq *cq = NULL;
+    struct region region;
+    pthread_t threads[2];
+    side_open(side, NULL);
+    side_meet(side);
+    (void)side_pair(side, &attr);
+    EXPECT_OK(rdmux_cq_create(side->fabric, NULL, &cq));
+    shards.queues[0] = side->queue;
+    queue_open(&shards.queues[1], side, cq);
+    atomic_store(&shards.moves, true);
+    traffic_begin(&shards.traffic, side, &region);
+    shards.queues[0] = side->queue; /* with what traffic_begin() has kept there */
+    struct shard halves[2] = { { &shards, 0, true }, { &shards, 1, false } };
+    for (size_t i = 0; i < 2; i++) {
+        EXPECT(pthread_create(&threads[i], NULL, run_shard, &halves[i]) == 0, "no thread");
+    }
+    for (size_t i = 0; i < 2; i++) {
+        EXPECT(pthread_join(threads[i], NULL) == 0, "no join");
+    }
+    side->queue = shards.queues[0];
+    EXPECT_QUIET(&side->queue);
+    EXPECT_QUIET(&shards.queues[1]);
+    BARRIER(side);
+    side_close_ep(side, side->ep);
+    EXPECT_OK(rdmux_cq_destroy(cq));
+    queue_close(&shards.queues[1]);
+    region_free(side, &region);
+    side_end(side);
+}
+
+/* -------------------------------------------------------------------------------------- a sleeper */
+
+static void *await_moved(void *argument)
+{
+    const struct queue *queue = argument;
+    struct rdmux_wc wc = { .opcode = 0 };
+    size_t count = 0;
+    EXPECT_OK(rdmux_cq_wait(queue->cq, &wc, 1, PATIENT_MS, &count));
+    EXPECT(count == 1 && wc.opcode == RDMUX_WC_MOVED, "%s came", wc_text(&wc));
+    return NULL;
+}
+
+static void wake_initiator(struct side *side)
+{
+    struct rdmux_ep_attr attr = still_ep_attr_of(side);
+    struct rdmux_cq *cq = NULL;
+    struct queue other;
+    uint64_t word = 0;
+    side_open(side, NULL);
+    side_meet(side);
+    (void)side_pair(side, &attr);
+    EXPECT_OK(rdmux_cq_create(side->fabric, NULL, &cq));
+    queue_open(&other, side, cq);
+    EXPECT_OK(rdmux_recv(side->ep, &word, sizeof(word), NULL, CTX(1)));
+    if (move_to(side, side->ep, cq)) {
+        pthread_t thread;
+        (void)WAIT(&other, RDMUX_WC_MOVED, NULL);
+        EXPECT(pthread_create(&thread, NULL, await_moved, &side->queue) == 0, "no thread");
+        sleep_ms(20); /* it sleeps by now; if not, the case shows less */
+        EXPECT_OK(rdmux_ep_move(side->ep, side->queue.cq));
+        EXPECT(pthread_join(thread, NULL) == 0, "no join");
+    }
+    BARRIER(side);
+    (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(1));
+    EXPECT_EQUAL(word, side->seed);
+    EXPECT_QUIET(&other);
+    EXPECT_OK(rdmux_cq_destroy(cq));
+    queue_close(&other);
+    side_finish(side);
+}
+
+static void wake_target(struct side *side)
+{
+    struct rdmux_ep_attr attr = still_ep_attr_of(side);
+    side_open(side, NULL);
+    side_meet(side);
+    (void)side_pair(side, &attr);
+    BARRIER(side);
+    (void)POST_AND_WAIT(&side->queue,
+                        rdmux_send(side->ep, &side->seed, sizeof(side->seed), NULL, CTX(1), 0),
+                        RDMUX_WC_SEND, CTX(1));
+    side_finish(side);
+}
+
+/* ---------------------------------------------------------------------------------------- refusals */
+
+static void expect_refused(struct rdmux_ep *ep, struct rdmux_cq *to, enum rdmux_status expected)
+{
+    EXPECT_STATUS(rdmux_ep_move(ep, to), expected);
+    EXPECT(*rdmux_last_error() != '\0', "there is no error text");
+}
+
+static void refuse_initiator(struct side *side)
+{
+    struct rdmux_fabric_attr fabric_attr = fabric_attr_of(side);
+    struct rdmux_cq_attr small = RDMUX_CQ_ATTR_INIT;
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    struct rdmux_fabric *fabric = NULL;
+    struct rdmux_cq *strange = NULL;
+    struct rdmux_cq *narrow = NULL;
+    struct rdmux_cq *cq = NULL;
+    struct rdmux_listener *listener = NULL;
+    struct rdmux_ep *early = NULL;
+    char address[RDMUX_ADDRESS_MAX];
+    side_open(side, NULL);
+    side_meet(side);
+    EXPECT_OK(rdmux_cq_create(side->fabric, NULL, &cq));
+    EXPECT_OK(rdmux_listen(side->fabric, side_any_port(side), NULL, &listener));
+    EXPECT_OK(rdmux_listener_address(listener, address, sizeof(address)));
+    EXPECT_STATUS(rdmux_connect(side->fabric, side->queue.cq, address, &attr, 0, &early),
+                  RDMUX_IN_PROGRESS);
+    expect_refused(early, cq, RDMUX_AGAIN); /* nobody accepts it */
+    EXPECT_OK(rdmux_ep_close(early));
+    expect_refused(early, cq, RDMUX_INVALID);
+    rdmux_listener_close(listener);
+
+    attr.send_depth = attr.recv_depth = 20;
+    small.depth = 39;
+    (void)side_pair(side, &attr);
+    EXPECT_OK(rdmux_fabric_open(&fabric_attr, &fabric));
+    EXPECT_OK(rdmux_cq_create(fabric, NULL, &strange));
+    expect_refused(side->ep, strange, RDMUX_INVALID);
+    expect_refused(side->ep, NULL, RDMUX_INVALID);
+    expect_refused(NULL, cq, RDMUX_INVALID);
+    EXPECT_OK(rdmux_cq_create(side->fabric, &small, &narrow));
+    enum rdmux_status status = rdmux_ep_move(side->ep, narrow);
+    EXPECT(status == RDMUX_NO_MEMORY || status == RDMUX_UNSUPPORTED, "39 entries of 40: %s",
+           rdmux_status_name(status));
+    EXPECT_OK(rdmux_cq_destroy(narrow)); /* nothing is on its way */
+    EXPECT_OK(rdmux_cq_destroy(strange));
+    EXPECT_OK(rdmux_fabric_close(fabric));
+
+    if (side_has(side, NEEDS_SRQ)) {
+        struct rdmux_srq *srq = NULL;
+        EXPECT_OK(rdmux_srq_create(side->fabric, side->queue.cq, NULL, &srq));
+        attr.srq = srq;
+        struct rdmux_ep *shared = side_pair(side, &attr);
+        expect_refused(shared, cq, RDMUX_INVALID);
+        BARRIER(side);
+        side_close_ep(side, shared);
+        EXPECT_OK(rdmux_srq_destroy(srq));
+    }
+    EXPECT_OK(rdmux_cq_destroy(cq));
+    exercise(side, &side->queue, side->ep);
+    side_finish(side);
+}
+
+static void refuse_target(struct side *side)
+{
+    side_open(side, NULL);
+    side_meet(side);
+    struct rdmux_ep *ep = side_pair(side, NULL);
+    if (side_has(side, NEEDS_SRQ)) {
+        struct rdmux_ep *shared = side_pair(side, NULL);
+        BARRIER(side);
+        side_close_ep(side, shared);
+    }
+    exercise(side, &side->queue, ep);
+    side_finish(side);
+}
+
+static const struct conformance_case cases[] = {
+    { "15.14, 15.15, 1.6, 2.1",
+      "an endpoint that changes its cq in the middle of traffic loses nothing, on both sides",
+      NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 30, 0, move_under_load, move_under_load },
+    { "15.14, 15.15, 15.8", "threads with a cq each send an endpoint to each other",
+      NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 30, 0, move_between_threads, move_between_threads },
+    { "15.15", "MOVED wakes a thread that sleeps in a wait on the new cq", NEEDS_SEND, 0, 0,
+      wake_initiator, wake_target },
+    { "15.16, -15.16", "a move that is refused says why, and the endpoint stays where it was", 0, 0,
+      0, refuse_initiator, refuse_target },
+};
+
+const struct suite another_cq_suite = { "another_cq", cases, COUNT_OF(cases) };
