@@ -107,7 +107,7 @@ went_over_path() {
 
 every_example_says_how_it_is_used() {
     local name
-    for name in allreduce event_loop file_copy kv_store pingpong rpc; do
+    for name in allreduce event_loop file_copy kv_store pingpong rpc shards; do
         run "$name" --help >"$scratch/said"
         grep -q "^usage: $name " "$scratch/said" || fail "$name --help: $(<"$scratch/said")"
         fails_with 2 run "$name" nonsense
@@ -118,6 +118,8 @@ every_example_says_how_it_is_used() {
     fails_with 2 run pingpong measure 127.0.0.1:1 1048577
     fails_with 2 run pingpong measure 127.0.0.1:1 8 0
     fails_with 2 run rpc call 127.0.0.1:1 many
+    fails_with 2 run shards serve 127.0.0.1:0 0
+    fails_with 2 run shards call 127.0.0.1:1 '' 1
 }
 
 pingpong_tells_half_a_round_trip() {
@@ -331,6 +333,30 @@ event_loop_tells_every_line_to_every_member() {
     ends_well "${members[3]}" "$scratch/out.3.err"
 }
 
+# Each client has its name's thread, at every call and again after a reconnect.
+shards_keep_a_client_on_its_thread() {
+    local i name clients=() homes=() total
+    serve shards serve 127.0.0.1:0 4 24
+    for i in {0..11}; do
+        start "$scratch/client.$i" shards call "$address" "client $i" 200
+        clients[i]=$pid
+    done
+    for i in {0..11}; do
+        ends_well "${clients[i]}" "$scratch/client.$i.err"
+        went_over_path "$(<"$scratch/client.$i")"
+        homes[i]=$(sed -n 's/^200 calls answered by thread \([0-3]\) over .*/\1/p' "$scratch/client.$i")
+        [[ -n ${homes[i]} ]] || fail "client $i says: $(<"$scratch/client.$i")"
+    done
+    (($(printf '%s\n' "${homes[@]}" | sort -u | wc -l) >= 2)) || fail "all are on thread ${homes[0]}"
+    for i in {0..11}; do
+        name=$(run shards call "$address" "client $i" 1)
+        [[ $name == "1 calls answered by thread ${homes[i]} over "* ]] || fail "client $i: $name"
+    done
+    ends_well "$server"
+    total=$(awk '/^thread [0-3] answered / { sum += $4 } END { print sum }' "$scratch/server")
+    same "$total" 2412 'answered calls'
+}
+
 readme_program_compiles() {
     awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' "$root/README.md" >"$scratch/readme.c"
     [[ -s $scratch/readme.c ]] || fail 'README.md has no block of C'
@@ -354,6 +380,7 @@ cases=(
     allreduce_sums_on_every_rank
     allreduce_without_a_path_says_why
     event_loop_tells_every_line_to_every_member
+    shards_keep_a_client_on_its_thread
 )
 
 if (($# > 0)); then
