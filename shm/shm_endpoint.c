@@ -52,6 +52,13 @@ static void start_waiting(struct shm_ep *ep)
     }
 }
 
+/* Edge-triggered, so that the doorbell need not be read: each ring is reported once. */
+static enum rdmux_status watch_bell(struct shm_ep *ep)
+{
+    return rdmux_shm_cq_watch(shm_cq_of(ep->base.cq), ep, ep->peer.our_bell, SHM_WATCH_BELL,
+                              EPOLLIN | EPOLLET);
+}
+
 /* ------------------------------------------------------------------------------------- open */
 
 enum rdmux_status rdmux_shm_ep_open(struct rdmux_provider_ep *base,
@@ -80,8 +87,7 @@ enum rdmux_status rdmux_shm_ep_open(struct rdmux_provider_ep *base,
     if (status != RDMUX_OK) {
         goto close_bell;
     }
-    /* Edge-triggered, so that the doorbell need not be read: each ring is reported once. */
-    status = rdmux_shm_cq_watch(cq, ep, ep->peer.our_bell, SHM_WATCH_BELL, EPOLLIN | EPOLLET);
+    status = watch_bell(ep);
     if (status != RDMUX_OK) {
         goto remove_from_cq;
     }
@@ -466,7 +472,7 @@ enum rdmux_status rdmux_shm_ep_enter(struct rdmux_provider_ep *base)
     struct rdmux_provider_counts counts;
     enum rdmux_status status = rdmux_shm_cq_add(cq, ep);
     if (status == RDMUX_OK) {
-        status = rdmux_shm_cq_watch(cq, ep, ep->peer.our_bell, SHM_WATCH_BELL, EPOLLIN | EPOLLET);
+        status = watch_bell(ep);
     }
     if (status != RDMUX_OK) {
         (void)rdmux_shm_ep_quiesce(base, &counts);

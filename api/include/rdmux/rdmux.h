@@ -210,7 +210,7 @@ enum {
     RDMUX_WC_REMOTE_READY = 36,
     /* rdmux_cq_wake() was called. ep is NULL, context is the cq. */
     RDMUX_WC_WOKEN = 37,
-    /* rdmux_ep_move() has brought the endpoint to this cq. The first of its entries here. */
+    /* rdmux_ep_move() has brought the endpoint to this cq. Its first entry here. */
     RDMUX_WC_MOVED = 38,
     /* Fewer receives than rdmux_srq_attr.limit are left. ep is NULL, context is the SRQ. */
     RDMUX_WC_SRQ_LIMIT = 39,
