@@ -3,6 +3,7 @@
 #include "api/life.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
+#include "api/object/change_cq.h"
 #include "api/object/ep.h"
 #include "api/session/control.h"
 
@@ -51,5 +52,6 @@ const struct rdmux_life rdmux_life = {
     .leave_set_up = rdmux_ep_setup_destroy,
     .deadline = rdmux_ep_deadline,
     .timers = rdmux_ep_timers,
+    .send_off = rdmux_cq_send_off,
     .remove = remove_endpoint,
 };

@@ -62,6 +62,8 @@ struct rdmux_cq_lists {
     struct rdmux_list busy;      /* endpoints in set-up, moving or ending: stepped in every round */
     /* Endpoints whose control-channel session buffers bytes, which no socket event reports. */
     struct rdmux_list held;
+    /* Changes of cq that wait for a cut, by the link of their owner, api/object/change_cq.c. */
+    struct rdmux_list leaving;
 };
 
 /* Mail from other threads, and the worker's jobs that will send some. Owned by

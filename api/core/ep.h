@@ -47,6 +47,8 @@ enum {
     RDMUX_EVENT_WOKEN = 1 << 5, /* of cq->own */
     /* rdmux_ep_move() has taken the endpoint off another cq; all its other entries come later. */
     RDMUX_EVENT_CHANGED_CQ = 1 << 6,
+    /* Holds all entries back: rdmux_ep_move() waits until failover has cut the path. */
+    RDMUX_EVENT_LEAVING = 1 << 7,
 };
 
 /* rdmux_ep.work: work due after requests were done */

@@ -122,6 +122,8 @@ struct rdmux_life {
     uint64_t (*deadline)(const struct rdmux_ep *ep);
     /* Does what is due at now_ns. May close the endpoint, but never frees it. */
     void (*timers)(struct rdmux_ep *ep, uint64_t now_ns);
+    /* Sends the endpoints of cq->lists.leaving that can go to their next cq. */
+    void (*send_off)(struct rdmux_cq *cq);
     /* Closes an endpoint of which the program has no handle; the next progress frees it. Frees a
      * closed endpoint. */
     void (*remove)(struct rdmux_ep *ep);
@@ -152,6 +154,13 @@ struct rdmux_failover_hooks {
     /* Returns whether the endpoint may change its cq now: no move and no reconnect of the control
      * channel is under way. */
     bool (*is_steady)(const struct rdmux_ep *ep);
+    /* Begins to cut the path, without unknown outcomes, for a change of cq
+     * (RDMUX_EVENT_LEAVING). is_cut: returns whether the path is closed, and the next one is not
+     * searched yet. When it is, RDMUX_SIGNAL_ATTEND is raised. go_on: the endpoint, if it was cut,
+     * is on its new cq: searches the next path. */
+    void (*cut_for_cq)(struct rdmux_ep *ep);
+    bool (*is_cut)(const struct rdmux_ep *ep);
+    void (*go_on)(struct rdmux_ep *ep);
     /* The endpoint ends. Gives up a move: the endpoint has the path that is being quiesced, or none.
      * Gives up a reconnect of the control channel, and lets no later one find the endpoint. Called
      * again, it does nothing. */

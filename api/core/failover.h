@@ -82,6 +82,24 @@ static inline bool rdmux_failover_is_steady(const struct rdmux_ep *ep)
     return ep->failover == NULL || ep->fabric->failover_hooks->is_steady(ep);
 }
 
+/* For an endpoint with failover that changes its cq, see struct rdmux_failover_hooks. */
+static inline void rdmux_failover_cut_for_cq(struct rdmux_ep *ep)
+{
+    ep->fabric->failover_hooks->cut_for_cq(ep);
+}
+
+static inline bool rdmux_failover_is_cut(const struct rdmux_ep *ep)
+{
+    return ep->fabric->failover_hooks->is_cut(ep);
+}
+
+static inline void rdmux_failover_goes_on(struct rdmux_ep *ep)
+{
+    if (ep->failover != NULL) {
+        ep->fabric->failover_hooks->go_on(ep);
+    }
+}
+
 static inline void rdmux_failover_abandon(struct rdmux_ep *ep)
 {
     if (ep->failover != NULL) {

@@ -328,7 +328,8 @@ bool rdmux_ep_has_entries(const struct rdmux_ep *ep)
     if (ep == ep->cq->own) {
         return ep->events != 0 || !rdmux_list_empty(&ep->cq->low_srqs);
     }
-    if (ep->phase == RDMUX_PHASE_CLOSED || (ep->events & RDMUX_EVENT_HELD) != 0) {
+    if (ep->phase == RDMUX_PHASE_CLOSED ||
+        (ep->events & (RDMUX_EVENT_HELD | RDMUX_EVENT_LEAVING)) != 0) {
         return false;
     }
     if (ep->events & (RDMUX_EVENT_CONNECTED | RDMUX_EVENT_MOVED | RDMUX_EVENT_CHANGED_CQ)) {
@@ -398,7 +399,7 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
     if (ep == ep->cq->own) {
         return drain_events_of_cq(ep, at, end);
     }
-    if (ep->events & RDMUX_EVENT_HELD) {
+    if (ep->events & (RDMUX_EVENT_HELD | RDMUX_EVENT_LEAVING)) {
         end = at;
     }
     if ((ep->events & RDMUX_EVENT_CHANGED_CQ) != 0 && at != end) { /* before all others */

@@ -278,6 +278,7 @@ enum rdmux_status rdmux_cq_create(struct rdmux_fabric *fabric, const struct rdmu
     rdmux_list_init(&cq->lists.busy);
     rdmux_list_init(&cq->lists.held);
     rdmux_list_init(&cq->low_srqs);
+    rdmux_list_init(&cq->lists.leaving);
     rdmux_list_init(&cq->link);
     atomic_store(&cq->deadline_ns, UINT64_MAX);
     pthread_mutex_init(&cq->mailbox.lock, NULL);

@@ -9,6 +9,11 @@
  * repeated, and tell each other (BACK). BACK is only a courtesy: a side that does not get ready in
  * time goes on as before, and the move itself is the same as after a failure. Only the number of
  * unknown outcomes depends on BACK.
+ *
+ * A change of cq (rdmux_ep_move()) on a path that is bound to its cq uses the same way: its goal is
+ * the current path, which is closed at the old cq and opened at the new one. It tries until the
+ * requests of this side allow it. A peer that refuses again and again, as one of an earlier version
+ * does, is not waited for.
  */
 #include "api/core/ep.h"
 #include "api/data/post.h"
@@ -28,6 +33,8 @@
 enum {
     NS_PER_MS = 1000000,
     READY_NS = 100 * NS_PER_MS, /* time for both sides to get ready */
+    AGAIN_NS = 20 * NS_PER_MS,  /* pause before a change of cq tries again */
+    REFUSALS_MAX = 8,           /* then a change of cq does not wait for the peer any more */
     VAIN_DOUBLINGS = 4,         /* hold-down doublings after moves that did not lead back */
 };
 
@@ -71,10 +78,20 @@ static void forget_goal(struct rdmux_failback *back)
     back->heard = false;
 }
 
+/* Returns whether the endpoint leaves its path to have the same path at another cq. */
+static bool changes_cq(const struct rdmux_ep *ep)
+{
+    return (ep->events & RDMUX_EVENT_LEAVING) != 0;
+}
+
 /* Stays on the current path; requests held back go on. */
 static void stay_on_path(struct rdmux_ep *ep)
 {
     forget_goal(&ep->failover->back);
+    if (changes_cq(ep)) {
+        ep->failover->back.refusals++;
+        ep->failover->back.again_ns = rdmux_now(ep->fabric) + AGAIN_NS;
+    }
     schedule_next_look(ep);
     if (!ep->flow.is_blocked) {
         rdmux_ep_push(ep, false);
@@ -124,7 +141,11 @@ static bool peer_may_ask_for_path(struct rdmux_ep *ep, uint64_t rank)
 {
     struct rdmux_failback *back = &ep->failover->back;
     const uint64_t now_ns = rdmux_now(ep->fabric);
-    if (rank >= rdmux_handshake_current_rank(ep->failover->setup->handshake) ||
+    const size_t current = rdmux_handshake_current_rank(ep->failover->setup->handshake);
+    if (rank == current) {
+        return true; /* the peer changes its cq, and the path's device works */
+    }
+    if (rank > current ||
         (back->probed_ns != 0 && now_ns - back->probed_ns < ep->failover->hold_ns / 2)) {
         return false;
     }
@@ -142,6 +163,18 @@ bool rdmux_failback_is_ready(const struct rdmux_ep *ep)
 {
     const struct rdmux_failback *back = &ep->failover->back;
     return back->goal != 0 && back->said && back->heard && may_leave_path(ep);
+}
+
+bool rdmux_failback_stays(const struct rdmux_ep *ep)
+{
+    return ep->failover->back.goal == rdmux_handshake_current_rank(ep->failover->setup->handshake);
+}
+
+void rdmux_failback_change_cq(struct rdmux_ep *ep)
+{
+    struct rdmux_failback *back = &ep->failover->back;
+    back->refusals = 0;
+    back->again_ns = 0;
 }
 
 const struct rdmux_offer_path *rdmux_failback_path(const struct rdmux_ep *ep)
@@ -173,6 +206,16 @@ static void begin_failback(struct rdmux_ep *ep, size_t rank)
     back->deadline_ns = rdmux_now(ep->fabric) + READY_NS;
     advance_failback(ep);
     rdmux_ep_timer(ep);
+}
+
+/* The next try of a change of cq. */
+static void begin_cq_change(struct rdmux_ep *ep)
+{
+    struct rdmux_failback *back = &ep->failover->back;
+    if (may_leave_path(ep) && ep->fault == RDMUX_OK && rdmux_now(ep->fabric) >= back->again_ns) {
+        back->heard = back->refusals >= REFUSALS_MAX;
+        begin_failback(ep, rdmux_handshake_current_rank(ep->failover->setup->handshake));
+    }
 }
 
 /* Looks for a better path that was lost and has been left alone long enough. */
@@ -215,6 +258,8 @@ bool rdmux_failback_step(struct rdmux_ep *ep)
     const struct rdmux_failback *back = &ep->failover->back;
     if (back->goal != 0) {
         advance_failback(ep);
+    } else if (changes_cq(ep)) {
+        begin_cq_change(ep);
     } else if (back->next_ns != 0 && rdmux_now(ep->fabric) >= back->next_ns) {
         if (may_leave_path(ep) && ep->fault == RDMUX_OK) {
             look_for_better_path(ep);
@@ -222,13 +267,19 @@ bool rdmux_failback_step(struct rdmux_ep *ep)
             schedule_next_look(ep);
         }
     }
-    return back->goal != 0;
+    return back->goal != 0 || changes_cq(ep);
 }
 
 uint64_t rdmux_failback_deadline(const struct rdmux_ep *ep)
 {
     const struct rdmux_failback *back = &ep->failover->back;
-    return back->goal != 0 ? back->deadline_ns : back->next_ns != 0 ? back->next_ns : UINT64_MAX;
+    if (back->goal != 0) {
+        return back->deadline_ns;
+    }
+    if (changes_cq(ep)) {
+        return back->again_ns;
+    }
+    return back->next_ns != 0 ? back->next_ns : UINT64_MAX;
 }
 
 void rdmux_failback_told(struct rdmux_ep *ep, const struct rdmux_message *message)

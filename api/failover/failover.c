@@ -168,10 +168,34 @@ static void begin_search(struct rdmux_ep *ep)
     ep->setup->step(ep);
 }
 
+static bool is_cut(const struct rdmux_ep *ep)
+{
+    return ep->failover->stage == RDMUX_MEETING && rdmux_reconnect_is_idle(ep);
+}
+
+/* Returns whether the endpoint changes its cq before the search. */
+static bool note_cut(struct rdmux_ep *ep)
+{
+    const bool changes_cq = (ep->events & RDMUX_EVENT_LEAVING) != 0;
+    if (changes_cq && is_cut(ep)) {
+        rdmux_cq_raise(ep->cq, RDMUX_SIGNAL_ATTEND); /* for rdmux_cq_send_off() */
+    }
+    return changes_cq;
+}
+
+/* The path is cut. */
+static void go_on(struct rdmux_ep *ep)
+{
+    if (ep->failover->move.heard) {
+        begin_search(ep);
+    } else {
+        rdmux_reconnect_await_move(ep);
+    }
+}
+
 /* Quiesces the path; once it is quiet, closes it and sends MOVE. */
 static void cut_path(struct rdmux_ep *ep)
 {
-    struct rdmux_failover *failover = ep->failover;
     struct rdmux_provider_ep *path = ep->retention.dying;
     struct rdmux_provider_counts counts;
     if (path->ops->ep_quiesce(path, &counts) == RDMUX_IN_PROGRESS) {
@@ -185,13 +209,8 @@ static void cut_path(struct rdmux_ep *ep)
     ep->domain = NULL;
     enter_stage(ep, RDMUX_MEETING);
     say_move(ep);
-    if (ep->phase != RDMUX_PHASE_READY) {
-        return;
-    }
-    if (failover->move.heard) {
-        begin_search(ep);
-    } else {
-        rdmux_reconnect_await_move(ep);
+    if (ep->phase == RDMUX_PHASE_READY && !note_cut(ep)) {
+        go_on(ep);
     }
 }
 
@@ -302,6 +321,10 @@ static void go_back_if_ready(struct rdmux_ep *ep)
     if (!rdmux_failback_is_ready(ep)) {
         return;
     }
+    if (rdmux_failback_stays(ep)) {
+        begin_move(ep, RDMUX_OK, "left for a moment, as an endpoint changes its cq");
+        return;
+    }
     const struct rdmux_offer_path *to = rdmux_failback_path(ep);
     char text[RDMUX_TEXT_MAX];
     snprintf(text, sizeof(text),
@@ -324,7 +347,9 @@ static void take_move(struct rdmux_ep *ep, const struct rdmux_message *message)
     failover->move.heard = true;
     failover->move.heard_count = message->count;
     if (failover->stage == RDMUX_MEETING) {
-        begin_search(ep);
+        if (!note_cut(ep)) {
+            begin_search(ep);
+        }
     } else if (failover->stage == RDMUX_STEADY) {
         char text[RDMUX_TEXT_MAX];
         snprintf(text, sizeof(text), "told by the peer: %.220s", message->text);
@@ -593,6 +618,8 @@ void rdmux_failover_step(struct rdmux_ep *ep)
         cut_path(ep);
     } else if (failover->stage == RDMUX_SEARCHING) {
         step_search(ep);
+    } else {
+        (void)note_cut(ep); /* the channel may have been reconnected */
     }
 }
 
@@ -649,6 +676,20 @@ static void abandon_move(struct rdmux_ep *ep)
     rdmux_ep_unlist_busy(ep);
 }
 
+static void cut_for_cq(struct rdmux_ep *ep)
+{
+    rdmux_failback_change_cq(ep);
+    rdmux_ep_list_busy(ep);
+    rdmux_ep_timer(ep);
+}
+
+static void go_on_at_cq(struct rdmux_ep *ep)
+{
+    if (ep->phase == RDMUX_PHASE_READY && ep->failover->stage == RDMUX_MEETING) {
+        go_on(ep);
+    }
+}
+
 static bool is_steady(const struct rdmux_ep *ep)
 {
     return ep->failover->stage == RDMUX_STEADY && ep->retention.dying == NULL &&
@@ -672,6 +713,9 @@ const struct rdmux_failover_hooks rdmux_failover_hooks = {
     .tell_received = rdmux_replay_tell,
     .channel_broken = rdmux_reconnect_note_broken,
     .is_steady = is_steady,
+    .cut_for_cq = cut_for_cq,
+    .is_cut = is_cut,
+    .go_on = go_on_at_cq,
     .abandon = abandon,
     .end_requests = rdmux_replay_end,
 };

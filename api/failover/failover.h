@@ -71,6 +71,10 @@ void rdmux_failback_give_up(struct rdmux_ep *ep);
  * moves now. */
 bool rdmux_failback_is_ready(const struct rdmux_ep *ep);
 const struct rdmux_offer_path *rdmux_failback_path(const struct rdmux_ep *ep);
+/* Returns whether that path is the current one: a side changes its cq. */
+bool rdmux_failback_stays(const struct rdmux_ep *ep);
+/* A change of cq begins: rdmux_failback_step() leads to it. */
+void rdmux_failback_change_cq(struct rdmux_ep *ep);
 /* Runs the work that is due. Returns true if it must be called again soon. */
 bool rdmux_failback_step(struct rdmux_ep *ep);
 uint64_t rdmux_failback_deadline(const struct rdmux_ep *ep);

@@ -28,6 +28,8 @@ struct rdmux_failback {
     uint64_t next_ns;     /* next search for a better path; 0: never */
     uint64_t probed_ns;   /* last device check that the peer caused; 0: never */
     uint32_t vain;        /* consecutive moves that did not reach the better path */
+    uint32_t refusals;    /* tries of a change of cq that the peer, or time, has ended */
+    uint64_t again_ns;    /* next try of it */
 };
 
 /* A revocation that the peer has not answered yet. */

@@ -11,10 +11,17 @@
  * and a provider cq at the new cq, are reserved from this side. What the new owner alone can do may
  * still fail for lack of memory or descriptors. The endpoint then ends at its new cq.
  *
+ * A path whose queues are bound to the cq that they were made for cannot go. With failover the
+ * endpoint goes without it: failover cuts the path at the old cq, as for a move to a better path,
+ * which leaves no outcome unknown, and opens it anew at the new cq. Until the cut the endpoint is on
+ * cq->lists.leaving, returns no entries, and makes progress as usual.
+ *
  * Other threads that look for the endpoint (revocations, reconnects) mail its cq under
  * fabric->lock. The same lock covers the step that names the new cq. Mail that came before is
  * forwarded behind the endpoint.
  */
+#include "api/object/change_cq.h"
+
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
@@ -25,6 +32,7 @@
 #include "api/object/control_send.h"
 #include "api/object/ep.h"
 #include "api/object/importers.h"
+#include "api/object/null_path.h"
 #include "api/progress/cq_domain.h"
 #include "api/progress/cq_owner.h"
 #include "api/progress/cq_progress.h"
@@ -39,10 +47,18 @@
 struct cq_change {
     struct rdmux_mail mail;
     struct rdmux_ep *ep;
+    struct rdmux_cq *to;
+    struct rdmux_list link; /* lists.leaving of the old cq, while the endpoint waits for a cut */
     struct rdmux_provider_cq *prepared; /* for the new cq; NULL: it has its own */
     uint32_t channel_events;
     bool is_busy; /* was on cq->lists.busy */
 };
+
+/* Returns whether the endpoint has a path that is at a cq. During a move it has the null path. */
+static bool has_path(const struct rdmux_ep *ep)
+{
+    return ep->path != NULL && ep->ops != &rdmux_null_path_ops;
+}
 
 /* -------------------------------------------------------------------------------------- the new cq */
 
@@ -81,7 +97,7 @@ static void deliver_endpoint(struct rdmux_cq *cq, struct rdmux_mail *mail)
     struct cq_change *change = RDMUX_CONTAINER(mail, struct cq_change, mail);
     struct rdmux_ep *ep = change->ep;
     enum rdmux_status status = RDMUX_OK;
-    if (ep->path != NULL) {
+    if (has_path(ep)) {
         status = enter_path(cq, change);
         ep->path->ready = 1; /* as it is pended below */
     }
@@ -99,6 +115,7 @@ static void deliver_endpoint(struct rdmux_cq *cq, struct rdmux_mail *mail)
     rdmux_cq_pend(cq, ep);
     if (status == RDMUX_OK) {
         rdmux_ep_control_rests(ep, ep->channel);
+        rdmux_failover_goes_on(ep);
         rdmux_ep_timer(ep);
     } else {
         end_arrival(ep, rdmux_last_error());
@@ -117,7 +134,7 @@ static enum rdmux_status refuse(const struct rdmux_ep *ep, enum rdmux_status sta
 /* Returns whether the path can go to another cq; true for an endpoint that has none. */
 static bool path_can_leave(const struct rdmux_ep *ep)
 {
-    return ep->path == NULL ||
+    return !has_path(ep) ||
            (ep->bounce == NULL && ep->ops->size >= sizeof(struct rdmux_provider_ops) &&
             ep->ops->ep_leave != NULL);
 }
@@ -150,12 +167,18 @@ static enum rdmux_status check_endpoint(const struct rdmux_ep *ep, const struct 
     if (!rdmux_failover_is_steady(ep)) {
         return refuse(ep, RDMUX_AGAIN, "is changing its path or its control channel; try later");
     }
-    if (!path_can_leave(ep)) {
+    if (path_can_leave(ep)) {
+        return RDMUX_OK;
+    }
+    if (ep->failover == NULL) {
         return rdmux_fail(RDMUX_UNSUPPORTED,
                           "rdmux_ep_move: endpoint %llu is on a path of %s, whose queues stay with "
-                          "the cq that they were made for; choose the cq when it is accepted "
-                          "(rdmux_listener_next)",
+                          "the cq that they were made for; use failover (attr.failover) on both "
+                          "sides, or choose the cq when it is accepted (rdmux_listener_next)",
                           (unsigned long long)ep->id, ep->ops->name);
+    }
+    if (ep->flow.is_shutdown_asked || ep->session.has_end) {
+        return refuse(ep, RDMUX_AGAIN, "is at its end; move it after RDMUX_WC_DISCONNECTED");
     }
     return RDMUX_OK;
 }
@@ -165,7 +188,7 @@ static void take_off(struct rdmux_ep *ep, struct cq_change *change)
 {
     struct rdmux_cq *from = ep->cq;
     change->is_busy = !rdmux_list_empty(&ep->places.busy);
-    if (ep->path != NULL) {
+    if (has_path(ep)) {
         rdmux_cq_domain_leave(ep->path->cq);
     }
     if (ep->channel != NULL) {
@@ -177,19 +200,76 @@ static void take_off(struct rdmux_ep *ep, struct cq_change *change)
     rdmux_cq_unreserve(from, ep->reserved);
 }
 
-static void send_to(struct rdmux_ep *ep, struct rdmux_cq *to, struct cq_change *change)
+/* The new cq has room for the endpoint, and the old one has nothing of it any more. */
+static void send_to(struct rdmux_ep *ep, struct cq_change *change)
 {
     struct rdmux_fabric *fabric = ep->fabric;
     struct rdmux_cq *from = ep->cq;
+    struct rdmux_cq *to = change->to;
     const uint64_t id = ep->id; /* the endpoint belongs to the mail once that is sent */
-    ep->events |= RDMUX_EVENT_CHANGED_CQ;
-    atomic_fetch_add_explicit(&to->arriving, 1, memory_order_relaxed);
     pthread_mutex_lock(&fabric->lock);
     __atomic_store_n(&ep->fast, to->fast.none, __ATOMIC_RELAXED);
     ep->cq = to;
     rdmux_importers_follow(fabric, id, to);
     rdmux_cq_forward_mail(from, to, &change->mail, id);
     pthread_mutex_unlock(&fabric->lock);
+}
+
+/* Returns whether an endpoint that waits for a cut can go. */
+static bool may_go(const struct rdmux_ep *ep)
+{
+    return ep->phase == RDMUX_PHASE_ENDED ||
+           (ep->phase == RDMUX_PHASE_READY && rdmux_failover_is_cut(ep));
+}
+
+void rdmux_cq_send_off(struct rdmux_cq *cq)
+{
+    for (struct rdmux_list *at = cq->lists.leaving.next, *next; at != &cq->lists.leaving;
+         at = next) {
+        next = at->next;
+        struct cq_change *change = RDMUX_CONTAINER(at, struct cq_change, link);
+        struct rdmux_ep *ep = change->ep;
+        if (may_go(ep)) {
+            rdmux_list_remove(&change->link);
+            ep->events &= ~(uint32_t)RDMUX_EVENT_LEAVING;
+            take_off(ep, change);
+            send_to(ep, change);
+        }
+    }
+}
+
+/* The new cq has room. */
+static enum rdmux_status leave_cq(struct rdmux_ep *ep, struct cq_change *change)
+{
+    if (has_path(ep)) {
+        enum rdmux_status status = rdmux_cq_domain_prepare(change->to, ep->domain,
+                                                           &change->prepared);
+        if (status != RDMUX_OK) {
+            return status;
+        }
+        rdmux_cq_ring_doorbells(ep->cq);
+        rdmux_error_clear();
+        status = ep->ops->ep_leave(ep->path);
+        if (status != RDMUX_OK) {
+            rdmux_cq_domain_give_up(change->to, change->prepared);
+            return status;
+        }
+    }
+    ep->events |= RDMUX_EVENT_CHANGED_CQ;
+    atomic_fetch_add_explicit(&change->to->arriving, 1, memory_order_relaxed);
+    take_off(ep, change);
+    send_to(ep, change);
+    return RDMUX_OK;
+}
+
+/* The same, once failover has cut the path. */
+static void leave_cq_later(struct rdmux_ep *ep, struct cq_change *change)
+{
+    ep->events |= RDMUX_EVENT_CHANGED_CQ | RDMUX_EVENT_LEAVING;
+    atomic_fetch_add_explicit(&change->to->arriving, 1, memory_order_relaxed);
+    rdmux_cq_list_leaving(ep->cq, &change->link);
+    rdmux_cq_ring_doorbells(ep->cq);
+    rdmux_failover_cut_for_cq(ep);
 }
 
 static enum rdmux_status change_cq(struct rdmux_ep *ep, struct rdmux_cq *to)
@@ -209,32 +289,26 @@ static enum rdmux_status change_cq(struct rdmux_ep *ep, struct rdmux_cq *to)
     }
     change->mail.deliver = deliver_endpoint;
     change->ep = ep;
-    status = rdmux_cq_reserve(to, ep->reserved);
+    change->to = to;
+    const uint64_t entries = ep->reserved;
+    status = rdmux_cq_reserve(to, entries);
     if (status != RDMUX_OK) {
         goto release;
     }
-    if (ep->path != NULL) {
-        status = rdmux_cq_domain_prepare(to, ep->domain, &change->prepared);
-        if (status != RDMUX_OK) {
-            goto unreserve;
-        }
-        rdmux_cq_ring_doorbells(ep->cq);
-        rdmux_error_clear();
-        status = ep->ops->ep_leave(ep->path);
-        if (status != RDMUX_OK) {
-            goto give_up_domain;
-        }
+    if (!path_can_leave(ep)) {
+        leave_cq_later(ep, change);
+        return RDMUX_OK;
     }
-    take_off(ep, change);
-    send_to(ep, to, change);
+    status = leave_cq(ep, change);
+    if (status != RDMUX_OK) {
+        goto unreserve;
+    }
     return RDMUX_OK;
 
-give_up_domain:
-    rdmux_cq_domain_give_up(to, change->prepared);
 unreserve:
-    rdmux_cq_unreserve(to, ep->reserved);
+    rdmux_cq_unreserve(to, entries);
 release:
-    rdmux_release(ep->fabric, change);
+    rdmux_release(to->fabric, change);
     return status;
 }
 

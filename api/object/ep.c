@@ -375,6 +375,9 @@ static void finish_end(struct rdmux_ep *ep)
     if (rdmux_ep_is_held(ep)) {
         rdmux_ep_linger_anew(ep);
     }
+    if ((ep->events & RDMUX_EVENT_LEAVING) != 0) {
+        rdmux_cq_raise(ep->cq, RDMUX_SIGNAL_ATTEND); /* for rdmux_cq_send_off() */
+    }
 }
 
 void rdmux_ep_end_unconnected(struct rdmux_ep *ep, enum rdmux_status status)

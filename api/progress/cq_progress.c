@@ -87,6 +87,9 @@ void rdmux_cq_attend(struct rdmux_cq *cq)
     rdmux_cq_drop_orphans(cq);
     serve_control_channels(cq);
     rdmux_cq_run_timers(cq);
+    if (!rdmux_list_empty(&cq->lists.leaving)) {
+        cq->fabric->life->send_off(cq);
+    }
 }
 
 /* ------------------------------------------------------------------------------------- progress */

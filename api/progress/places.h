@@ -29,6 +29,12 @@ static inline void rdmux_ep_list_held(struct rdmux_ep *ep)
     }
 }
 
+/* Puts a change of cq on the list that each attention examines. */
+static inline void rdmux_cq_list_leaving(struct rdmux_cq *cq, struct rdmux_list *change)
+{
+    rdmux_list_append(&cq->lists.leaving, change);
+}
+
 /* Puts the endpoint on the list of those that rdmux_accept() has not returned, or takes it off. */
 static inline void rdmux_ep_list_accepting(struct rdmux_ep *ep)
 {

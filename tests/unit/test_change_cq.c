@@ -352,6 +352,135 @@ static void room_moves_with_the_endpoint(void **state)
     close_move(&move);
 }
 
+/* ----------------------------------------------------------------- paths that are bound to their cq */
+
+/* Endpoint a has a device that cannot leave its cq, and failover. Its fabric has no service
+ * thread. */
+static struct rdmux_cq *open_bound(struct scene *scene)
+{
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    attr.failover = RDMUX_FAILOVER_ON;
+    attr.send_depth = attr.recv_depth = MESSAGES;
+    memset(scene, 0, sizeof(*scene));
+    open_sides(&scene->pair, "tcp", RDMUX_FABRIC_NO_SERVICE_THREAD, 0);
+    make_device(scene->pair.fabric_a, 0, 0);
+    device.ops.ep_leave = NULL;
+    device.ops.ep_enter = NULL;
+    finish_scene(scene, &attr, 64);
+    return create_cq(scene->pair.fabric_a);
+}
+
+static void clear_bound(struct scene *scene, struct rdmux_cq *to)
+{
+    CHECK_OK(rdmux_cq_destroy(scene->pair.cq_a)); /* the endpoint has left it */
+    scene->pair.cq_a = to;
+    clear_scene(scene);
+}
+
+/* Half of the messages have no receive yet. The other side does nothing for the move. */
+static void with_failover_a_bound_path_is_opened_anew(void **state)
+{
+    (void)state;
+    static uint64_t into[MESSAGES];
+    struct scene scene;
+    struct rdmux_cq *to = open_bound(&scene);
+    struct pair *pair = &scene.pair;
+    for (uint64_t n = 0; n < MESSAGES / 2; n++) {
+        CHECK_OK(rdmux_recv(pair->b, &into[n], sizeof(into[n]), NULL, CONTEXT(n)));
+    }
+    for (uint64_t n = 0; n < MESSAGES; n++) {
+        CHECK_OK(rdmux_send(pair->a, &n, sizeof(n), NULL, CONTEXT(n), RDMUX_INLINE));
+    }
+    CHECK_OK(rdmux_ep_move(pair->a, to));
+    CHECK_STATUS(rdmux_ep_move(pair->a, to), RDMUX_INVALID); /* it is on its way */
+    expect_moved(to, pair->a);
+    expect_no_entry(pair->cq_a);
+    for (uint64_t n = MESSAGES / 2; n < MESSAGES; n++) {
+        CHECK_OK(rdmux_recv(pair->b, &into[n], sizeof(into[n]), NULL, CONTEXT(n)));
+    }
+    unsigned changes = 0;
+    for (uint64_t n = 0; n < MESSAGES || changes == 0;) {
+        struct rdmux_wc wc = next_entry(to);
+        assert_int_equal(wc.status, RDMUX_OK);
+        if (wc.opcode == RDMUX_WC_PATH_CHANGED) {
+            changes++;
+            continue;
+        }
+        assert_int_equal(wc.opcode, RDMUX_WC_SEND);
+        assert_ptr_equal(wc.context, CONTEXT(n));
+        n++;
+    }
+    assert_int_equal(changes, 1);
+    changes = 0;
+    for (uint64_t n = 0; n < MESSAGES || changes == 0;) {
+        struct rdmux_wc wc = next_entry(pair->cq_b);
+        assert_int_equal(wc.status, RDMUX_OK);
+        if (wc.opcode == RDMUX_WC_PATH_CHANGED) {
+            changes++;
+            continue;
+        }
+        assert_int_equal(wc.opcode, RDMUX_WC_RECV);
+        assert_ptr_equal(wc.context, CONTEXT(n));
+        assert_int_equal(into[n], n);
+        n++;
+    }
+    assert_int_equal(changes, 1);
+    clear_bound(&scene, to);
+}
+
+static void no_atomic_becomes_unknown_where_a_path_is_opened_anew(void **state)
+{
+    (void)state;
+    static uint64_t before[MESSAGES];
+    struct scene scene;
+    struct rdmux_cq *to = open_bound(&scene);
+    for (uint64_t n = 0; n < MESSAGES; n++) {
+        CHECK_OK(rdmux_fetch_add(scene.pair.a, &before[n], NULL, scene.remote, 8, 1, CONTEXT(n), 0));
+    }
+    CHECK_OK(rdmux_ep_move(scene.pair.a, to));
+    expect_moved(to, scene.pair.a);
+    for (uint64_t n = 0; n < MESSAGES;) {
+        struct rdmux_wc wc = next_entry(to);
+        assert_int_equal(wc.status, RDMUX_OK);
+        if (wc.opcode == RDMUX_WC_FETCH_ADD) {
+            assert_ptr_equal(wc.context, CONTEXT(n));
+            assert_int_equal(before[n], n);
+            n++;
+        }
+    }
+    assert_int_equal(((uint64_t *)rdmux_mr_addr(scene.mr))[1], MESSAGES);
+    clear_bound(&scene, to);
+}
+
+/* The move waits for a request that the device keeps. */
+static void an_endpoint_that_ends_on_its_way_ends_at_its_new_cq(void **state)
+{
+    (void)state;
+    struct scene scene;
+    uint64_t word = 1;
+    struct rdmux_cq *to = open_bound(&scene);
+    device.conduct = HELD;
+    CHECK_OK(rdmux_send(scene.pair.a, &word, sizeof(word), NULL, CONTEXT(1),
+                        RDMUX_INLINE | RDMUX_NO_REPLAY));
+    CHECK_OK(rdmux_ep_move(scene.pair.a, to));
+    for (int i = 0; i < 5; i++) {
+        expect_no_entry(to);
+        expect_no_entry(scene.pair.cq_a);
+    }
+    CHECK_STATUS(rdmux_cq_destroy(to), RDMUX_INVALID);
+    CHECK_STATUS(rdmux_cq_destroy(scene.pair.cq_a), RDMUX_INVALID);
+    CHECK_OK(rdmux_ep_close(scene.pair.b));
+    scene.pair.b = NULL;
+    device.conduct = CARRY;
+    expect_moved(to, scene.pair.a);
+    struct rdmux_wc wc = next_entry(to);
+    assert_int_equal(wc.opcode, RDMUX_WC_SEND);
+    assert_ptr_equal(wc.context, CONTEXT(1));
+    assert_int_not_equal(wc.status, RDMUX_OK);
+    (void)expect_entry(to, RDMUX_WC_DISCONNECTED, RDMUX_PEER_GONE);
+    clear_bound(&scene, to);
+}
+
 /* A device whose provider has not the operations, or has local keys. */
 static void a_path_that_binds_its_cq_refuses(void **state)
 {
@@ -671,6 +800,9 @@ int main(void)
         cmocka_unit_test(a_refused_move_changes_nothing),
         cmocka_unit_test(room_moves_with_the_endpoint),
         cmocka_unit_test(a_path_that_binds_its_cq_refuses),
+        cmocka_unit_test(with_failover_a_bound_path_is_opened_anew),
+        cmocka_unit_test(no_atomic_becomes_unknown_where_a_path_is_opened_anew),
+        cmocka_unit_test(an_endpoint_that_ends_on_its_way_ends_at_its_new_cq),
         cmocka_unit_test(a_move_without_memory_fails_or_ends_the_endpoint),
         cmocka_unit_test(a_move_wakes_the_owner_of_the_new_cq),
         cmocka_unit_test(no_entry_is_lost_or_twice_while_threads_move_the_endpoint),

@@ -605,9 +605,9 @@ struct rdmux_provider_ops {
 
     /*
      * Bring a connected endpoint to another cq on the same domain, with its requests under way.
-     * Both members are set or NULL; a table may also end before them. Then rdmux_ep_move() is
-     * RDMUX_UNSUPPORTED on its paths, as it is with RDMUX_PROVIDER_LOCAL_KEYS in any case. The
-     * endpoint was connected, has no SRQ, and may have failed since.
+     * Both members are set or NULL; a table may also end before them. Then, and always with
+     * RDMUX_PROVIDER_LOCAL_KEYS, rdmux_ep_move() is for endpoints with failover alone, whose path is
+     * opened anew. The endpoint was connected, has no SRQ, and may have failed since.
      *
      * ep_leave: the owner of ep->cq calls it. From then on the endpoint uses nothing of that cq,
      * which may end, and reports nothing. What the peer does meanwhile is found by ep_enter. On a

@@ -1231,6 +1231,12 @@ RDMUX_API void *rdmux_ep_user(struct rdmux_ep *ep);
  * gets RDMUX_WC_MOVED as well.
  * An endpoint that has ended moves with the entries that it still has. If `to` lacks memory or
  * descriptors for the endpoint, it ends there with RDMUX_NO_MEMORY, behind RDMUX_WC_MOVED.
+ * ib, roce and iwarp: queue pairs keep the completion queue that they were made with. With failover
+ * in force (rdmux_ep_info.failover) the endpoint first leaves its path, as for a move to a better
+ * one, while its present cq makes progress: nothing becomes RDMUX_OUTCOME_UNKNOWN. The path is
+ * opened again on `to`, and RDMUX_WC_PATH_CHANGED with RDMUX_OK follows on both sides. This takes
+ * some round trips, and as long as an atomic or a request with RDMUX_NO_REPLAY is under way; the
+ * present cq has the endpoint until then (rdmux_cq_destroy() is RDMUX_INVALID).
  * to       The program must not destroy it before the call returns, and cannot before
  *          RDMUX_WC_MOVED. Room for the endpoint's entries is reserved there (rdmux_cq_attr.depth)
  *          and released at the present cq.
@@ -1242,9 +1248,9 @@ RDMUX_API void *rdmux_ep_user(struct rdmux_ep *ep);
  *                             RDMUX_WC_DISCONNECTED), or failover works on its path or control
  *                             channel (try again later)
  *          RDMUX_NO_MEMORY    `to` has no room for its entries, or memory is short
- *          RDMUX_UNSUPPORTED  Its path cannot change its cq: ib, roce and iwarp, whose queue pairs
- *                             keep the completion queue that they were made with. Take the
- *                             connection on the right cq instead, see rdmux_listener_next().
+ *          RDMUX_UNSUPPORTED  Its path cannot change its cq, and failover is not in force: ib, roce
+ *                             and iwarp. Ask for failover on both sides (rdmux_ep_attr.failover), or
+ *                             take the connection on the right cq, see rdmux_listener_next().
  *          On an error nothing has changed.
  */
 RDMUX_API enum rdmux_status rdmux_ep_move(struct rdmux_ep *ep, struct rdmux_cq *to);
