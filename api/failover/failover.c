@@ -680,6 +680,7 @@ static void cut_for_cq(struct rdmux_ep *ep)
 {
     rdmux_failback_change_cq(ep);
     rdmux_ep_list_busy(ep);
+    step_steady(ep, false);
     rdmux_ep_timer(ep);
 }
 

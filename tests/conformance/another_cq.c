@@ -17,6 +17,7 @@ enum {
     LONG = 600000,         /* over several sockets, and more than they hold */
     LONG_MESSAGES = 24,
     LONG_SOCKETS = 3,
+    FAILOVER_MESSAGES = 150, /* each change of cq may open a path */
 };
 
 /* ---------------------------------------------------------------------------------- the traffic */
@@ -75,6 +76,10 @@ static void post_more(struct traffic *traffic)
 
 static void handle_entry(struct traffic *traffic, const struct rdmux_wc *wc)
 {
+    if (wc->opcode == RDMUX_WC_PATH_CHANGED) { /* with failover: the path was opened anew */
+        EXPECT(wc->ep == traffic->ep && wc->status == RDMUX_OK, "%s came", wc_text(wc));
+        return;
+    }
     EXPECT(wc->ep == traffic->ep && wc->status == RDMUX_OK, "%s came", wc_text(wc));
     if (wc->opcode == RDMUX_WC_RECV) {
         EXPECT(wc->context == CTX(traffic->received) && wc->length == traffic->slot,
@@ -139,35 +144,43 @@ static struct rdmux_ep_attr attr_of_traffic(const struct side *side)
 
 /* ------------------------------------------------------------------------------- one thread a side */
 
-/* Returns whether the path can; else the endpoint stays, and the caller goes on. */
-static bool move_to(struct side *side, struct rdmux_ep *ep, struct rdmux_cq *to)
+enum result {
+    GOES,
+    NOT_NOW, /* failover works on the path, as the other side changes its cq */
+    CANNOT,  /* the endpoint stays for good */
+};
+
+static enum result move_to(struct side *side, struct rdmux_ep *ep, struct rdmux_cq *to)
 {
     enum rdmux_status status = rdmux_ep_move(ep, to);
     if (status == RDMUX_UNSUPPORTED) {
         EXPECT(*rdmux_last_error() != '\0', "UNSUPPORTED without a text");
-        return false;
+        return CANNOT;
+    }
+    if (status == RDMUX_AGAIN && side->info.failover != 0) {
+        return NOT_NOW;
     }
     EXPECT_STATUS(status, RDMUX_OK);
     side->caps->emulated |= NEEDS_CQ_CHANGE;
-    return true;
+    return GOES;
 }
 
 /* Moves the endpoint from one queue to the other one. Entries that were polled before come
  * first. */
-static bool change_queue(struct traffic *traffic, struct queue *from, struct queue *to)
+static enum result change_queue(struct traffic *traffic, struct queue *from, struct queue *to)
 {
     while (from->kept_count != 0) {
         struct rdmux_wc wc = NEXT(from);
         handle_entry(traffic, &wc);
     }
-    if (!move_to(traffic->side, traffic->ep, to->cq)) {
-        return false;
+    enum result result = move_to(traffic->side, traffic->ep, to->cq);
+    if (result == GOES) {
+        EXPECT_QUIET(from);
+        struct rdmux_wc wc = NEXT_AFTER(to, "there is no MOVED");
+        EXPECT(wc.opcode == RDMUX_WC_MOVED && wc.status == RDMUX_OK && wc.ep == traffic->ep,
+               "%s came in place of MOVED", wc_text(&wc));
     }
-    EXPECT_QUIET(from);
-    struct rdmux_wc wc = NEXT_AFTER(to, "there is no MOVED");
-    EXPECT(wc.opcode == RDMUX_WC_MOVED && wc.status == RDMUX_OK && wc.ep == traffic->ep,
-           "%s came in place of MOVED", wc_text(&wc));
-    return true;
+    return result;
 }
 
 /* Returns whether there is an entry after a few polls. */
@@ -181,7 +194,8 @@ static bool has_entry_soon(struct queue *queue)
 
 /* With long messages the endpoint changes its cq whenever there is no entry: in the middle of
  * messages. */
-static void move_in_traffic(struct side *side, size_t slot, uint64_t messages, uint32_t sockets)
+static void move_in_traffic(struct side *side, size_t slot, uint64_t messages, uint32_t sockets,
+                            uint32_t failover)
 {
     static struct traffic traffic;
     struct rdmux_ep_attr attr = attr_of_traffic(side);
@@ -189,6 +203,8 @@ static void move_in_traffic(struct side *side, size_t slot, uint64_t messages, u
     struct queue other;
     struct region region;
     attr.data_sockets = sockets;
+    attr.failover = failover;
+    attr.failover_attempts = 1000;
     side_open(side, NULL);
     side_meet(side);
     (void)side_pair(side, &attr);
@@ -202,16 +218,19 @@ static void move_in_traffic(struct side *side, size_t slot, uint64_t messages, u
         post_more(&traffic);
         if (moves && (entries % STAY == 0 || (slot == LONG && !has_entry_soon(at)))) {
             struct queue *to = at == &other ? &side->queue : &other;
-            moves = change_queue(&traffic, at, to);
-            at = moves ? to : at;
+            enum result result = change_queue(&traffic, at, to);
+            moves = result != CANNOT;
+            at = result == GOES ? to : at;
             continue;
         }
         struct rdmux_wc wc = NEXT(at);
         handle_entry(&traffic, &wc);
     }
     BARRIER(side);
-    if (at == &other) {
-        EXPECT(change_queue(&traffic, &other, &side->queue), "%s", rdmux_last_error());
+    while (at == &other) {
+        EXPECT(!time_is_up(), "the endpoint does not come back: %s", rdmux_last_error());
+        (void)queue_poll(&other);
+        at = change_queue(&traffic, &other, &side->queue) == GOES ? &side->queue : at;
     }
     EXPECT_QUIET(&other);
     EXPECT_OK(rdmux_cq_destroy(cq));
@@ -226,12 +245,17 @@ static void move_in_traffic(struct side *side, size_t slot, uint64_t messages, u
 
 static void move_in_short_messages(struct side *side)
 {
-    move_in_traffic(side, SHORT, SHORT_MESSAGES, 1);
+    move_in_traffic(side, SHORT, SHORT_MESSAGES, 1, RDMUX_FAILOVER_OFF);
 }
 
 static void move_in_long_messages(struct side *side)
 {
-    move_in_traffic(side, LONG, LONG_MESSAGES, LONG_SOCKETS);
+    move_in_traffic(side, LONG, LONG_MESSAGES, LONG_SOCKETS, RDMUX_FAILOVER_OFF);
+}
+
+static void move_with_failover(struct side *side)
+{
+    move_in_traffic(side, SHORT, FAILOVER_MESSAGES, 1, RDMUX_FAILOVER_ON);
 }
 
 /* -------------------------------------------------------------------------------- threads of a side */
@@ -291,7 +315,7 @@ static void *run_shard(void *argument)
             atomic_store(&shards->is_over, true);
         } else if (++entries % STAY == 0 && queue->kept_count == 0 && atomic_load(&shards->moves)) {
             shard->has_it = false; /* the other thread may have it before the call returns */
-            if (!move_to(traffic->side, traffic->ep, shards->queues[1 - shard->index].cq)) {
+            if (move_to(traffic->side, traffic->ep, shards->queues[1 - shard->index].cq) != GOES) {
                 shard->has_it = true;
                 atomic_store(&shards->moves, false);
             }
@@ -359,7 +383,7 @@ static void wake_initiator(struct side *side)
     EXPECT_OK(rdmux_cq_create(side->fabric, NULL, &cq));
     queue_open(&other, side, cq);
     EXPECT_OK(rdmux_recv(side->ep, &word, sizeof(word), NULL, CTX(1)));
-    if (move_to(side, side->ep, cq)) {
+    if (move_to(side, side->ep, cq) == GOES) {
         pthread_t thread;
         (void)WAIT(&other, RDMUX_WC_MOVED, NULL);
         EXPECT(pthread_create(&thread, NULL, await_moved, &side->queue) == 0, "no thread");
@@ -412,7 +436,7 @@ static void control_initiator(struct side *side)
         struct region region = region_of_kind(side, round, 100);
         give_token(side, &region);
         struct rdmux_remote *before = take_remote(side, side->ep);
-        bool moves = move_to(side, side->ep, cq);
+        const bool moves = move_to(side, side->ep, cq) == GOES;
         if (moves) {
             (void)WAIT(&other, RDMUX_WC_MOVED, NULL);
         }
@@ -538,6 +562,9 @@ static const struct conformance_case cases[] = {
     { "15.14, 15.15, 12.5",
       "an endpoint that changes its cq in the middle of long messages loses no byte",
       NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 30, 0, move_in_long_messages, move_in_long_messages },
+    { "15.14, 15.15, F.7",
+      "with failover an endpoint changes its cq on every path, and no outcome is unknown",
+      NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 60, 0, move_with_failover, move_with_failover },
     { "15.14, 15.15, 15.8", "threads with a cq each send an endpoint to each other",
       NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 30, 0, move_between_threads, move_between_threads },
     { "15.14, 15.6, 6.7", "imports and revocations follow the endpoint, and room is given back",
