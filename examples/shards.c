@@ -98,7 +98,10 @@ static void send_home(struct shard *shard, struct rdmux_ep *ep, struct client *c
 /* Handles an entry of the shard's queue. */
 static void handle(struct shard *shard, const struct rdmux_wc *wc)
 {
-    struct client *client = wc->ep == NULL ? NULL : rdmux_ep_user(wc->ep);
+    if (wc->ep == NULL) { /* a wake-up */
+        return;
+    }
+    struct client *client = rdmux_ep_user(wc->ep);
     if (wc->opcode == RDMUX_WC_RECV && wc->status == RDMUX_OK && !client->is_at_home) {
         send_home(shard, wc->ep, client);
     } else if (wc->opcode == RDMUX_WC_MOVED || /* its first message is still to be answered */
