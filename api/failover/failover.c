@@ -231,7 +231,9 @@ static void begin_move(struct rdmux_ep *ep, enum rdmux_status status, const char
         rdmux_failover_note_loss(ep, now_ns);
         rdmux_failback_give_up(ep);
     }
-    if (failover->move.ended_ns == 0 || now_ns - failover->move.ended_ns > HEELS_NS) {
+    /* A voluntary move, of which there may be many, has the limits for itself. */
+    if (status == RDMUX_OK || failover->move.ended_ns == 0 ||
+        now_ns - failover->move.ended_ns > HEELS_NS) {
         failover->move.began_ns = now_ns;
         failover->search.attempts = 0;
     }

@@ -105,7 +105,7 @@ static void deliver_endpoint(struct rdmux_cq *cq, struct rdmux_mail *mail)
         rdmux_channel_watch(ep->channel, cq->control_fd, change->channel_events) != RDMUX_OK) {
         status = RDMUX_NO_MEMORY;
     }
-    if (rdmux_cq_receive(cq, ep) != RDMUX_OK) {
+    if (rdmux_cq_enrol_arrival(cq, ep) != RDMUX_OK) {
         status = RDMUX_NO_MEMORY;
     }
     aim_fast_path(ep);
@@ -164,10 +164,10 @@ static enum rdmux_status check_endpoint(const struct rdmux_ep *ep, const struct 
     if (ep->phase == RDMUX_PHASE_ENDING) {
         return refuse(ep, RDMUX_AGAIN, "is at its end; move it after RDMUX_WC_DISCONNECTED");
     }
-    if (!rdmux_failover_is_steady(ep)) {
+    if (ep->phase == RDMUX_PHASE_READY && !rdmux_failover_is_steady(ep)) {
         return refuse(ep, RDMUX_AGAIN, "is changing its path or its control channel; try later");
     }
-    if (path_can_leave(ep)) {
+    if (to == ep->cq || path_can_leave(ep)) {
         return RDMUX_OK;
     }
     if (ep->failover == NULL) {

@@ -123,7 +123,7 @@ enum rdmux_status rdmux_cq_enrol(struct rdmux_cq *cq, struct rdmux_ep *ep)
     return status;
 }
 
-enum rdmux_status rdmux_cq_receive(struct rdmux_cq *cq, struct rdmux_ep *ep)
+enum rdmux_status rdmux_cq_enrol_arrival(struct rdmux_cq *cq, struct rdmux_ep *ep)
 {
     enum rdmux_status status = make_room(cq);
     ep->places.timer = NOWHERE;
@@ -199,7 +199,7 @@ void rdmux_ep_timer(struct rdmux_ep *ep)
 {
     struct rdmux_cq *cq = ep->cq;
     if (ep->places.timer == NOWHERE) {
-        return; /* see rdmux_cq_receive() */
+        return; /* see rdmux_cq_enrol_arrival() */
     }
     const struct rdmux_timer timer = { .deadline_ns = ep->fabric->life->deadline(ep), .ep = ep };
     set_timer(cq, ep->places.timer, timer);

@@ -11,7 +11,7 @@ enum rdmux_status rdmux_cq_enrol(struct rdmux_cq *cq, struct rdmux_ep *ep);
 void rdmux_cq_strike(struct rdmux_cq *cq, struct rdmux_ep *ep);
 /* Owner: adds an endpoint that comes from another cq. RDMUX_NO_MEMORY: it is there, but without a
  * timer, so the caller ends it. */
-enum rdmux_status rdmux_cq_receive(struct rdmux_cq *cq, struct rdmux_ep *ep);
+enum rdmux_status rdmux_cq_enrol_arrival(struct rdmux_cq *cq, struct rdmux_ep *ep);
 /* Owner: takes the endpoint off the lists of work: doorbells, busy, held, pending. */
 void rdmux_cq_unlist(struct rdmux_cq *cq, struct rdmux_ep *ep);
 /* Owner: returns the endpoint with this id, NULL if it is closed. */
