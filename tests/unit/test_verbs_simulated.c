@@ -830,6 +830,101 @@ static void an_endpoint_over_roce_cannot_be_paused_and_one_over_iwarp_can(void *
     clear_kinds(&kinds);
 }
 
+/* What came of a change of cq, in the order in which it may come. */
+struct change {
+    uint32_t sent;
+    uint32_t received;
+    unsigned moved;
+    unsigned paths_of_a;
+    unsigned paths_of_b;
+};
+
+static void note_entry(struct change *change, const struct pair *pair, const struct rdmux_wc *wc)
+{
+    assert_int_equal(wc->status, RDMUX_OK);
+    switch (wc->opcode) {
+    case RDMUX_WC_MOVED:
+        assert_int_equal(change->sent, 0); /* the first entry */
+        change->moved++;
+        break;
+    case RDMUX_WC_PATH_CHANGED:
+        change->paths_of_a += wc->ep == pair->a;
+        change->paths_of_b += wc->ep == pair->b;
+        break;
+    case RDMUX_WC_SEND:
+        assert_int_equal(change->moved, 1);
+        assert_ptr_equal(wc->context, CONTEXT(change->sent));
+        change->sent++;
+        break;
+    default:
+        assert_int_equal(wc->opcode, RDMUX_WC_RECV);
+        assert_ptr_equal(wc->context, CONTEXT(change->received));
+        change->received++;
+        break;
+    }
+}
+
+/* Its queue pairs stay with the cq that they were made for: with failover others are made for the
+ * next cq, and messages under way are neither lost nor doubled. */
+static void a_roce_endpoint_changes_its_cq_with_failover(void **state)
+{
+    (void)state;
+    enum { MESSAGES = 12 };
+    struct scene scene;
+    struct pair *pair = &scene.pair;
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    struct change change = { .sent = 0 };
+    attr.failover = RDMUX_FAILOVER_ON;
+    set_roce_scene(&scene);
+    set_gid(scene.device, 0, "127.0.0.1", NEAR);
+    listen_in(&scene);
+    connect_more(pair, &attr, &pair->a, &pair->b);
+    struct rdmux_cq *to = create_cq(pair->fabric_a);
+    for (uint32_t n = 0; n < MESSAGES; n++) {
+        CHECK_OK(rdmux_recv(pair->b, NULL, 0, NULL, CONTEXT(n)));
+    }
+    for (uint32_t n = 0; n < MESSAGES; n++) {
+        CHECK_OK(rdmux_send(pair->a, NULL, 0, NULL, CONTEXT(n), 0));
+    }
+    CHECK_OK(rdmux_ep_move(pair->a, to));
+    uint64_t until = now_ms() + PATIENT_MS;
+    while (change.sent < MESSAGES || change.received < MESSAGES || change.paths_of_a == 0 ||
+           change.paths_of_b == 0) {
+        struct rdmux_wc wc;
+        assert_true(now_ms() < until);
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_a));
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_b));
+        assert_int_equal(rdmux_cq_poll(pair->cq_a, &wc, 1), 0);
+        while (rdmux_cq_poll(to, &wc, 1) == 1 || rdmux_cq_poll(pair->cq_b, &wc, 1) == 1) {
+            note_entry(&change, pair, &wc);
+        }
+    }
+    assert_int_equal(change.moved, 1);
+    assert_int_equal(change.paths_of_a, 1);
+    assert_int_equal(change.paths_of_b, 1);
+    assert_ptr_equal(verbs_ep_of(pair->a->path)->data.cq->base.cq, to);
+    CHECK_OK(rdmux_cq_destroy(pair->cq_a));
+    pair->cq_a = to;
+    clear_scene(&scene);
+}
+
+static void a_roce_endpoint_stays_on_its_cq_without_failover(void **state)
+{
+    (void)state;
+    struct scene scene;
+    set_roce_scene(&scene);
+    set_gid(scene.device, 0, "127.0.0.1", NEAR);
+    connect_scene(&scene);
+    struct rdmux_cq *to = create_cq(scene.pair.fabric_a);
+    CHECK_STATUS(rdmux_ep_move(scene.pair.a, to), RDMUX_UNSUPPORTED);
+    assert_non_null(strstr(rdmux_last_error(), "failover"));
+    CHECK_OK(rdmux_ep_move(scene.pair.a, scene.pair.cq_a)); /* it is there */
+    struct rdmux_wc wc = poll_entry(scene.pair.cq_a);
+    assert_int_equal(wc.opcode, RDMUX_WC_MOVED);
+    CHECK_OK(rdmux_cq_destroy(to));
+    clear_scene(&scene);
+}
+
 static uint64_t stopped_ns;
 
 static uint64_t stopped_clock_ns(void *user)
@@ -905,6 +1000,8 @@ int main(void)
         cmocka_unit_test(a_write_reaches_a_region_of_soft_iwarp_which_keeps_its_address),
         cmocka_unit_test(fast_path_writes_are_counted),
         cmocka_unit_test(a_completion_queue_is_shared_only_up_to_its_room),
+        cmocka_unit_test(a_roce_endpoint_changes_its_cq_with_failover),
+        cmocka_unit_test(a_roce_endpoint_stays_on_its_cq_without_failover),
         cmocka_unit_test(an_ending_endpoint_waits_while_the_device_reports_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
