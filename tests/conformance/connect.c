@@ -422,7 +422,8 @@ static void demands_initiator(struct side *side)
         rdmux_explanation_free(explanation);
     }
     attr.require_native = side->caps->native;
-    attr.require = (side->caps->native | side->caps->emulated) & ~(NEEDS_FAILOVER | NEEDS_BREAKS | NEEDS_CQ_CHANGE);
+    attr.require = (side->caps->native | side->caps->emulated) &
+                   ~(NEEDS_FAILOVER | NEEDS_BREAKS | NEEDS_CQ_CHANGE);
     (void)side_pair(side, &attr);
     exercise(side, &side->queue, side->ep);
     side_finish(side);
