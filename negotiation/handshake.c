@@ -113,6 +113,17 @@ static void record_peer_failure(struct rdmux_handshake *handshake,
 
 /* -------------------------------------------------------------------- ranking */
 
+/* Adds the wishes that the pair does not grant in full. */
+static void explain_wishes(const struct rdmux_handshake *handshake, const struct rdmux_match *match,
+                           char text[RDMUX_TEXT_MAX])
+{
+    const struct rdmux_offer *ours = &handshake->offer;
+    const struct rdmux_offer *theirs = &handshake->peer_offer;
+    rdmux_match_explain_wishes(is_acceptor(handshake) ? ours : theirs,
+                               is_acceptor(handshake) ? theirs : ours,
+                               rdmux_match_limit(ours, theirs, match), text);
+}
+
 /* Continues after the ranking. */
 static void go_on_after_ranking(struct rdmux_handshake *handshake, uint64_t now_ns)
 {
@@ -123,8 +134,9 @@ static void go_on_after_ranking(struct rdmux_handshake *handshake, uint64_t now_
     } else if (handshake->ranked_count == 0) {
         rdmux_handshake_no_path(handshake);
     } else {
-        rdmux_match_record(&handshake->matches[0], RDMUX_STAGE_MATCH, RDMUX_REASON_CHOSEN,
-                           "would be tried first");
+        char text[RDMUX_TEXT_MAX] = "would be tried first";
+        explain_wishes(handshake, &handshake->matches[0], text);
+        rdmux_match_record(&handshake->matches[0], RDMUX_STAGE_MATCH, RDMUX_REASON_CHOSEN, text);
         rdmux_handshake_connection_done(handshake);
     }
 }
@@ -294,6 +306,7 @@ static void choose_path(struct rdmux_handshake *handshake)
                            : " of those that could be connected",
                        one_sided ? "; no failover, as only one side asks for it" : "");
     }
+    explain_wishes(handshake, match, text);
     rdmux_match_record(match, RDMUX_STAGE_COMMIT, RDMUX_REASON_CHOSEN, text);
     rdmux_handshake_connection_done(handshake);
 }

@@ -150,7 +150,8 @@ struct rdmux_handshake_action {
     bool give_back;
 };
 
-/* The values both sides agreed on; valid from the first OPEN. */
+/* The values both sides agreed on; valid from the first OPEN. Those of messages follow the pair of
+ * the attempt; the pair of the first DONE fixes them, and a move tries no pair that takes less. */
 struct rdmux_handshake_granted {
     uint16_t version;
     uint16_t spare;
@@ -241,6 +242,8 @@ size_t rdmux_handshake_ranked(const struct rdmux_handshake *handshake);
 size_t rdmux_handshake_current_rank(const struct rdmux_handshake *handshake);
 /* Indices of this rank's pair into the offers' paths. */
 uint16_t rdmux_handshake_ours_of_rank(const struct rdmux_handshake *handshake, size_t rank);
+/* Returns whether this rank's pair takes messages as long as the first path has granted. */
+bool rdmux_handshake_takes_granted(const struct rdmux_handshake *handshake, size_t rank);
 /* Returns whether COMMIT has been sent, and CONFIRM has not come yet. */
 bool rdmux_handshake_is_committed(const struct rdmux_handshake *handshake);
 /* Returns whether both sides want failover. */

@@ -90,8 +90,9 @@ static void grant_limits(struct rdmux_handshake *handshake)
     const struct rdmux_offer *theirs = &handshake->peer_offer;
     struct rdmux_handshake_granted *granted = &handshake->granted;
     granted->version = RDMUX_WIRE_VERSION;
-    granted->max_send = smaller(ours->max_send, theirs->max_recv);
-    granted->max_recv = smaller(ours->max_recv, theirs->max_send);
+    const struct rdmux_message_limits messages = rdmux_match_messages(ours, theirs, 0);
+    granted->max_send = messages.send; /* until a path is opened */
+    granted->max_recv = messages.receive;
     granted->liveness_ms = (uint32_t)smaller(ours->liveness_ms, theirs->liveness_ms);
     granted->data_sockets = (uint32_t)smaller(ours->data_sockets, theirs->data_sockets);
     granted->path_timeout_ms = (uint32_t)smaller(ours->path_timeout_ms, theirs->path_timeout_ms);

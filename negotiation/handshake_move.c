@@ -46,7 +46,8 @@ bool rdmux_handshake_take_pair(struct rdmux_handshake *handshake,
 {
     for (size_t rank = 1; rank <= handshake->ranked_count; rank++) {
         const struct rdmux_match *match = &handshake->matches[rank - 1];
-        if (match->ours == frame->connector_path && match->theirs == frame->acceptor_path) {
+        if (match->ours == frame->connector_path && match->theirs == frame->acceptor_path &&
+            rdmux_handshake_takes_granted(handshake, rank)) {
             handshake->move.rank = rank;
             return true;
         }
@@ -59,7 +60,8 @@ bool rdmux_handshake_take_pair(struct rdmux_handshake *handshake,
 void rdmux_handshake_try(struct rdmux_handshake *handshake, size_t rank, uint64_t limit_ms,
                          uint64_t now_ns)
 {
-    if (handshake->state != A_CHOOSE || rank == 0 || rank > handshake->ranked_count) {
+    if (handshake->state != A_CHOOSE || rank == 0 || rank > handshake->ranked_count ||
+        !rdmux_handshake_takes_granted(handshake, rank)) {
         return;
     }
     handshake->move.rank = rank;

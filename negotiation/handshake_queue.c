@@ -229,9 +229,32 @@ void rdmux_match_record(struct rdmux_match *match, enum rdmux_stage stage, uint3
     match->hint[0] = '\0';
 }
 
+/* Grants what the current pair takes of the messages that both sides want. */
+static void grant_messages(struct rdmux_handshake *handshake)
+{
+    const struct rdmux_match *match = current_match(handshake);
+    const struct rdmux_message_limits messages = rdmux_match_messages(
+        &handshake->offer, &handshake->peer_offer,
+        rdmux_match_limit(&handshake->offer, &handshake->peer_offer, match));
+    handshake->granted.max_send = messages.send;
+    handshake->granted.max_recv = messages.receive;
+}
+
+bool rdmux_handshake_takes_granted(const struct rdmux_handshake *handshake, size_t rank)
+{
+    const struct rdmux_message_limits granted = { .send = handshake->granted.max_send,
+                                                  .receive = handshake->granted.max_recv };
+    return rdmux_match_takes(
+        rdmux_match_limit(&handshake->offer, &handshake->peer_offer, &handshake->matches[rank - 1]),
+        granted);
+}
+
 void rdmux_handshake_open_path(struct rdmux_handshake *handshake, const uint8_t *data, size_t size)
 {
     current_match(handshake)->stage = RDMUX_STAGE_OPEN;
+    if (!handshake->move.is_on) {
+        grant_messages(handshake);
+    }
     rdmux_handshake_push_bytes(handshake, RDMUX_ACTION_OPEN, data, size);
     handshake->is_path_ours = true;
 }

@@ -386,22 +386,75 @@ static bool has_capabilities(const struct matching *matching, struct rdmux_match
     return false;
 }
 
-static bool fits_messages(const struct matching *matching, const struct rdmux_local_path *a,
-                          const struct rdmux_local_path *b, struct rdmux_match *match)
+uint64_t rdmux_match_limit(const struct rdmux_offer *ours, const struct rdmux_offer *theirs,
+                           const struct rdmux_match *match)
 {
-    const struct rdmux_offer *ours = matching->ours;
-    const struct rdmux_offer *theirs = matching->theirs;
-    uint64_t limit = smaller_limit(a->max_message, b->max_message);
-    uint64_t there = ours->max_send < theirs->max_recv ? ours->max_send : theirs->max_recv;
-    uint64_t back = theirs->max_send < ours->max_recv ? theirs->max_send : ours->max_recv;
-    uint64_t wanted = there > back ? there : back;
-    if (limit == 0 || wanted <= limit) {
+    return smaller_limit(path_of(ours, match->ours)->path.max_message,
+                         path_of(theirs, match->theirs)->path.max_message);
+}
+
+/* Returns the longest message of a direction, on a path without limit. */
+static uint64_t wanted_length(const struct rdmux_offer *sender, const struct rdmux_offer *receiver)
+{
+    return sender->max_send < receiver->max_recv ? sender->max_send : receiver->max_recv;
+}
+
+static uint64_t granted_length(const struct rdmux_offer *sender, const struct rdmux_offer *receiver,
+                               uint64_t limit)
+{
+    uint64_t wanted = wanted_length(sender, receiver);
+    return sender->send_wish != 0 && limit != 0 && limit < wanted ? limit : wanted;
+}
+
+struct rdmux_message_limits rdmux_match_messages(const struct rdmux_offer *ours,
+                                                 const struct rdmux_offer *theirs, uint64_t limit)
+{
+    return (struct rdmux_message_limits){ .send = granted_length(ours, theirs, limit),
+                                          .receive = granted_length(theirs, ours, limit) };
+}
+
+bool rdmux_match_takes(uint64_t limit, struct rdmux_message_limits messages)
+{
+    return limit == 0 || (messages.send <= limit && messages.receive <= limit);
+}
+
+static void explain_wish(const struct rdmux_offer *sender, const struct rdmux_offer *receiver,
+                         const char *side, uint64_t limit, char text[RDMUX_TEXT_MAX])
+{
+    uint64_t wanted = wanted_length(sender, receiver);
+    uint64_t granted = granted_length(sender, receiver, limit);
+    if (granted < wanted) {
+        rdmux_text_add(text, RDMUX_TEXT_MAX,
+                       "; the %s wishes to send messages of %" PRIu64
+                       " bytes, this path takes %" PRIu64,
+                       side, wanted, granted);
+    }
+}
+
+void rdmux_match_explain_wishes(const struct rdmux_offer *acceptors,
+                                const struct rdmux_offer *connectors, uint64_t limit,
+                                char text[RDMUX_TEXT_MAX])
+{
+    explain_wish(acceptors, connectors, side_name(true), limit, text);
+    explain_wish(connectors, acceptors, side_name(false), limit, text);
+}
+
+static bool fits_messages(const struct matching *matching, struct rdmux_match *match)
+{
+    uint64_t limit = rdmux_match_limit(matching->ours, matching->theirs, match);
+    const struct rdmux_message_limits messages = rdmux_match_messages(matching->ours,
+                                                                      matching->theirs, limit);
+    if (rdmux_match_takes(limit, messages)) {
         return true;
     }
+    uint64_t wanted = messages.send > messages.receive ? messages.send : messages.receive;
     match->reason = RDMUX_REASON_LIMIT_MISMATCH;
     set_text(match->text, "messages may be %" PRIu64 " bytes long, this path takes %" PRIu64,
              wanted, limit);
-    set_text(match->hint, "lower max_send or max_recv to %" PRIu64, limit);
+    set_text(match->hint,
+             "lower max_send or max_recv to %" PRIu64 ", or make max_send a wish "
+             "(RDMUX_EP_SEND_WISH)",
+             limit);
     return false;
 }
 
@@ -441,8 +494,7 @@ static void judge_pair(struct matching *matching, size_t ours_index, size_t thei
     bool eligible = filter_allows(matching, true, ours->provider, &match) &&
                     filter_allows(matching, false, ours->provider, &match) &&
                     can_reach(ours, theirs, &match) && has_capabilities(matching, &match) &&
-                    fits_messages(matching, &ours->path, &theirs->path, &match) &&
-                    is_secure(matching, ours, theirs, &match);
+                    fits_messages(matching, &match) && is_secure(matching, ours, theirs, &match);
     if (eligible) {
         match.rank = 1; /* the real rank is set when all are sorted */
         match.cost_ns = cost_of(&ours->path, &theirs->path, matching->expected_size);
@@ -546,13 +598,16 @@ static void add_path_name(const struct matching *matching, const struct rdmux_ma
                    path->path.device);
 }
 
-/* Sets an eligible match's text: its cost, and why it is not the best. */
+/* Sets an eligible match's text: its cost, the wishes that it cuts, and why it is not the best. */
 static void explain_rank(const struct matching *matching, struct rdmux_match *match)
 {
     const struct rdmux_match *best = &matching->matches[0];
     const char *provider = path_of(matching->ours, match->ours)->provider;
     set_text(match->text, "%" PRIu64 " ns for %" PRIu64 " bytes%s", match->cost_ns,
              matching->expected_size, is_measured(match) ? ", measured" : "");
+    rdmux_match_explain_wishes(matching->ours, matching->theirs,
+                               rdmux_match_limit(matching->ours, matching->theirs, match),
+                               match->text);
     if (match == best) {
         return;
     }

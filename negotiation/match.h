@@ -5,6 +5,8 @@
 
 #include "negotiation/offer.h"
 
+#include <stdbool.h>
+
 /* Measured figures of a path; latency_ns 0: not measured. */
 struct rdmux_measured {
     uint64_t latency_ns; /* half a round trip */
@@ -31,6 +33,26 @@ struct rdmux_match {
 };
 
 enum { RDMUX_MATCH_NO_PATH = 0xffff, RDMUX_MATCH_MAX = 64 };
+
+/* The longest messages of each direction. */
+struct rdmux_message_limits {
+    uint64_t send; /* this side to the peer */
+    uint64_t receive;
+};
+
+/* Returns the longest message of a pair of paths; 0: no limit. */
+uint64_t rdmux_match_limit(const struct rdmux_offer *ours, const struct rdmux_offer *theirs,
+                           const struct rdmux_match *match);
+/* Returns the messages that a path of this limit is for: per direction the smaller of the sender's
+ * max_send and the receiver's max_recv, and if max_send is a wish, at most the path's limit. */
+struct rdmux_message_limits rdmux_match_messages(const struct rdmux_offer *ours,
+                                                 const struct rdmux_offer *theirs, uint64_t limit);
+/* Returns whether a path of this limit takes such messages. */
+bool rdmux_match_takes(uint64_t limit, struct rdmux_message_limits messages);
+/* Adds the wishes that a path of this limit does not grant in full to a text. */
+void rdmux_match_explain_wishes(const struct rdmux_offer *acceptors,
+                                const struct rdmux_offer *connectors, uint64_t limit,
+                                char text[RDMUX_TEXT_MAX]);
 
 /*
  * Pairs each of this side's paths with each of the peer's of the same provider. Ranks the eligible

@@ -54,6 +54,7 @@ static const struct field offer_fields[] = {
     { .type = 13, .kind = VALUE_TEXT, MEMBER(rdmux_offer, filter[0]) },
     { .type = 14, .kind = VALUE_TEXT, MEMBER(rdmux_offer, filter[1]) },
     { .type = 15, .kind = VALUE_FIXED, MEMBER(rdmux_offer, secret) },
+    { .type = 17, .kind = VALUE_U32, MEMBER(rdmux_offer, send_wish) },
 };
 
 static const struct field path_fields[] = {

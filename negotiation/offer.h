@@ -37,6 +37,7 @@ struct rdmux_offer {
     uint32_t path_timeout_ms;
     uint32_t setup_timeout_ms;
     uint32_t require_encryption; /* 1: only paths that are encrypted or trusted */
+    uint32_t send_wish;          /* 1: max_send is a wish, and rules out no path */
     uint32_t private_length;
     /* The fabric's filter (combined with the environment's), and the endpoint's or listener's; both
      * must allow a provider. */

@@ -69,7 +69,8 @@ void rdmux_failover_order_pairs(struct rdmux_ep *ep)
                          : vain_ns != 0 && now_ns - vain_ns < failover->hold_ns          ? 2
                          : failover->lost_ns[rank - 1][0] == latest_ns && latest_ns != 0 ? 1
                                                                                          : 0;
-            if (repute == round && rank != goal) {
+            if (repute == round && rank != goal &&
+                rdmux_handshake_takes_granted(ep->setup->handshake, rank)) {
                 out[count++] = (uint8_t)rank;
             }
         }

@@ -120,7 +120,7 @@ enum rdmux_status rdmux_ep_attr_check(const struct rdmux_ep_attr *from, struct r
         memcpy(to, from, from->size < sizeof(*to) ? from->size : sizeof(*to));
         to->size = sizeof(*to);
     }
-    if (to->flags != 0) {
+    if ((to->flags & ~(uint32_t)RDMUX_EP_SEND_WISH) != 0) {
         return bad_attr("flags", "has unknown bits");
     }
     enum rdmux_status status = check_numbers(to);

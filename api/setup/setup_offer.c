@@ -102,6 +102,7 @@ enum rdmux_status rdmux_offer_fill(struct rdmux_fabric *fabric, const struct rdm
                                                                    : 0;
     offer->max_send = attr->max_send;
     offer->max_recv = attr->max_recv;
+    offer->send_wish = (attr->flags & RDMUX_EP_SEND_WISH) != 0;
     offer->require = attr->require;
     offer->require_native = attr->require_native;
     offer->liveness_ms = attr->liveness_ms;

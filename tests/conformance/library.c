@@ -119,7 +119,7 @@ static void wrong_attributes(struct side *side)
     names[count++] = "nonsense";
     attrs[count].liveness_ms = 99;
     names[count++] = "liveness_ms";
-    attrs[count].flags = 1;
+    attrs[count].flags = UINT32_C(1) << 31;
     names[count++] = "flags";
     attrs[count].dscp = 64;
     names[count++] = "dscp";

@@ -461,6 +461,72 @@ static void limits_target(struct side *side)
     side_finish(side);
 }
 
+/* The wish is beyond every path's limit, and the peer's max_recv beyond most. */
+static const uint64_t wish_recv = UINT64_C(1) << 40;
+
+/* Returns the longest message that this side's path takes. */
+static uint64_t limit_of_path(struct side *side)
+{
+    struct rdmux_path_info paths[64] = { RDMUX_PATH_INFO_INIT };
+    size_t count = 0;
+    EXPECT_OK(rdmux_fabric_paths(side->fabric, paths, COUNT_OF(paths), &count));
+    for (size_t i = 0; i < count && i < COUNT_OF(paths); i++) {
+        if (strcmp(paths[i].provider, side->info.provider) == 0 &&
+            strcmp(paths[i].device, side->info.device) == 0) {
+            return paths[i].max_message;
+        }
+    }
+    return UINT64_MAX;
+}
+
+/* Returns the smaller of both sides' limits. */
+static uint64_t limit_of_both(struct side *side)
+{
+    uint64_t ours = limit_of_path(side);
+    uint64_t theirs = 0;
+    GIVE(side, &ours, sizeof(ours));
+    TAKE(side, &theirs, sizeof(theirs));
+    return ours < theirs ? ours : theirs;
+}
+
+static void wish_initiator(struct side *side)
+{
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.flags = RDMUX_EP_SEND_WISH;
+    attr.max_send = UINT64_MAX;
+    side_open_pair(side, &attr);
+    struct region source = region_make(side, MEMORY_UNREGISTERED, MAX_RECV, 0);
+    const uint64_t limit = limit_of_both(side);
+    EXPECT_EQUAL(side->info.max_send, limit < wish_recv ? limit : wish_recv);
+    EXPECT_EQUAL(side->info.max_recv, MAX_RECV);
+    EXPECT_STATUS(
+        rdmux_send(side->ep, source.addr, (size_t)side->info.max_send + 1, NULL, CTX(1), 0),
+        RDMUX_LENGTH);
+    EXPECT_QUIET(&side->queue);
+    pattern_fill(source.addr, MAX_RECV, side->seed, 0);
+    (void)POST_AND_WAIT(&side->queue, rdmux_send(side->ep, source.addr, MAX_RECV, NULL, CTX(2), 0),
+                        RDMUX_WC_SEND, CTX(2));
+    side_finish(side);
+}
+
+static void wish_target(struct side *side)
+{
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.max_recv = wish_recv;
+    attr.max_send = MAX_RECV;
+    side_open_pair(side, &attr);
+    struct region sink = region_make(side, MEMORY_UNREGISTERED, MAX_RECV, 0);
+    const uint64_t limit = limit_of_both(side);
+    EXPECT_EQUAL(side->info.max_recv, limit < wish_recv ? limit : wish_recv);
+    EXPECT_EQUAL(side->info.max_send, MAX_RECV);
+    EXPECT_EQUAL(POST_AND_WAIT(&side->queue, rdmux_recv(side->ep, sink.addr, MAX_RECV, NULL, CTX(1)),
+                               RDMUX_WC_RECV, CTX(1))
+                     .length,
+                 MAX_RECV);
+    EXPECT_PATTERN(sink.addr, MAX_RECV, side->seed);
+    side_finish(side);
+}
+
 /* ------------------------------------------------------------------------------ shared receives */
 
 enum {
@@ -795,6 +861,10 @@ static const struct conformance_case cases[] = {
       "a direction allows the smaller of max_send and max_recv; a longer send is refused with "
       "LENGTH",
       NEEDS_SEND, 0, 0, limits_initiator, limits_target },
+    { "5.7, 5.4, 5.5, -5.4",
+      "a wish for longer messages than the path takes is granted as far as path and peer go, and "
+      "both sides see how far",
+      NEEDS_SEND, 0, 0, wish_initiator, wish_target },
     { "2.14, 2.1, 15.1",
       "two endpoints share an SRQ: each entry names its endpoint, and messages come in that "
       "endpoint's order",

@@ -88,7 +88,7 @@ static bool is_same(const struct rdmux_offer *a, const struct rdmux_offer *b)
                 a->require_native == b->require_native && a->liveness_ms == b->liveness_ms &&
                 a->data_sockets == b->data_sockets && a->path_timeout_ms == b->path_timeout_ms &&
                 a->setup_timeout_ms == b->setup_timeout_ms &&
-                a->require_encryption == b->require_encryption &&
+                a->require_encryption == b->require_encryption && a->send_wish == b->send_wish &&
                 a->private_length == b->private_length &&
                 memcmp(a->filter, b->filter, sizeof(a->filter)) == 0 &&
                 memcmp(a->private_data, b->private_data, sizeof(a->private_data)) == 0 &&

@@ -452,7 +452,7 @@ struct wrong_field {
 static const struct wrong_field wrong_fields[] = {
     FIELD(size, 0),
     FIELD(size, offsetof(struct rdmux_ep_attr, send_depth) - 1),
-    FIELD(flags, 1),
+    FIELD(flags, UINT32_C(1) << 31),
     FIELD(send_depth, 65537),
     FIELD(recv_depth, 65537),
     FIELD(max_send_sge, 17),

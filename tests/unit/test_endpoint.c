@@ -20,7 +20,7 @@ static const struct bad_value {
     uint64_t value;
     enum rdmux_status status;
 } bad_values[] = {
-    { "flags", OF(flags), 1, RDMUX_INVALID },
+    { "flags", OF(flags), UINT32_C(1) << 31, RDMUX_INVALID },
     { "send_depth", OF(send_depth), 65537, RDMUX_INVALID },
     { "send_depth", OF(send_depth), UINT32_MAX, RDMUX_INVALID },
     { "recv_depth", OF(recv_depth), 65537, RDMUX_INVALID },

@@ -134,6 +134,52 @@ static void each_limit_granted_is_the_smaller_of_both_sides(void **state)
     free(offers);
 }
 
+/* The path of rank 1 takes 1000 bytes and fails, that of rank 2 takes 2000. */
+static void a_wish_is_granted_as_far_as_the_path_takes_it(void **state)
+{
+    (void)state;
+    for (size_t failing = 0; failing < 2; failing++) {
+        struct rdmux_offer *offers = calloc(2, sizeof(*offers));
+        struct rdmux_handshake_config accepts;
+        struct rdmux_handshake_config connects;
+        pair_offer(&offers[0], 2);
+        pair_offer(&offers[1], 2);
+        offers[0].max_send = 3000;
+        offers[0].send_wish = 1;
+        offers[1].max_send = 500;
+        offers[0].paths[0].path.max_message = 1000;
+        offers[0].paths[1].path.max_message = 2000;
+        pair_config(&accepts, RDMUX_ROLE_ACCEPT, &offers[0]);
+        pair_config(&connects, RDMUX_ROLE_CONNECT, &offers[1]);
+        const struct pair_fault fault = { .attempt = 1,
+                                          .action = RDMUX_ACTION_CONNECT,
+                                          .kind = PAIR_FAILS,
+                                          .status = RDMUX_IO,
+                                          .text = "on purpose" };
+        struct pair pair;
+        pair_start(&pair, &accepts, &connects);
+        if (failing != 0) {
+            pair_add_fault(&pair.connector, &fault);
+        }
+
+        run(&pair);
+
+        const uint64_t granted = failing != 0 ? 2000 : 1000;
+        const struct rdmux_handshake_granted *a = rdmux_handshake_granted(pair.acceptor.handshake);
+        const struct rdmux_handshake_granted *c = rdmux_handshake_granted(pair.connector.handshake);
+        assert_int_equal(a->max_send, granted);
+        assert_int_equal(c->max_recv, granted);
+        assert_int_equal(c->max_send, 500);
+        assert_int_equal(a->max_recv, 500);
+        const uint32_t rank = failing != 0 ? 2 : 1;
+        assert_non_null(strstr(pair_candidate(&pair.connector, rank)->text,
+                               "; the acceptor wishes to send messages of 3000 bytes, this path "
+                               "takes "));
+        pair_finish(&pair);
+        free(offers);
+    }
+}
+
 static void impossible_limits_of_a_peer_are_corrected(void **state)
 {
     (void)state;
@@ -624,6 +670,7 @@ int main(void)
         cmocka_unit_test(the_connector_sends_before_it_hears_the_acceptor),
         cmocka_unit_test(an_acceptor_uses_the_bytes_read_before_accept),
         cmocka_unit_test(each_limit_granted_is_the_smaller_of_both_sides),
+        cmocka_unit_test(a_wish_is_granted_as_far_as_the_path_takes_it),
         cmocka_unit_test(impossible_limits_of_a_peer_are_corrected),
         cmocka_unit_test(the_connectors_expected_size_takes_precedence_over_the_acceptors),
         cmocka_unit_test(the_connector_connects_before_it_sends_ready),

@@ -3,15 +3,14 @@
 #include "tests/unit/support/handshake_check.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { FIRST_ATTEMPT = 1 << 16 | 1, PATHS = 3 };
 
-/* Both have a path, of rank 1, and it is gone. */
-static void begin_move(struct pair *pair)
+/* The path of rank 1, which both have, is gone. */
+static void lose_path(struct pair *pair)
 {
-    pair_start_plain(pair, PATHS);
-    run(pair);
     struct pair_side *sides[] = { &pair->acceptor, &pair->connector };
     for (size_t i = 0; i < COUNT_OF(sides); i++) {
         assert_true(sides[i]->done);
@@ -23,6 +22,13 @@ static void begin_move(struct pair *pair)
     pair_drain(pair);
     assert_true(pair->acceptor.choosing);
     assert_false(pair->connector.choosing);
+}
+
+static void begin_move(struct pair *pair)
+{
+    pair_start_plain(pair, PATHS);
+    run(pair);
+    lose_path(pair);
 }
 
 static void try_rank(struct pair *pair, size_t rank)
@@ -180,6 +186,42 @@ static void a_connector_tries_no_pair_without_a_rank(void **state)
     }
 }
 
+/* The first path takes longer messages than the second one, and what it granted holds. */
+static void a_move_tries_no_pair_that_takes_less_than_was_granted(void **state)
+{
+    (void)state;
+    struct rdmux_offer *offer = calloc(1, sizeof(*offer));
+    struct rdmux_handshake_config accepts;
+    struct rdmux_handshake_config connects;
+    struct pair pair;
+    pair_offer(offer, PATHS);
+    offer->max_send = offer->max_recv = 3000;
+    offer->send_wish = 1;
+    offer->paths[0].path.max_message = 2000;
+    offer->paths[1].path.max_message = 1000;
+    offer->paths[2].path.max_message = 2000;
+    pair_config(&accepts, RDMUX_ROLE_ACCEPT, offer);
+    pair_config(&connects, RDMUX_ROLE_CONNECT, offer);
+    pair_start(&pair, &accepts, &connects);
+    run(&pair);
+    lose_path(&pair);
+    assert_true(rdmux_handshake_takes_granted(pair.acceptor.handshake, 1));
+    assert_false(rdmux_handshake_takes_granted(pair.acceptor.handshake, 2));
+    assert_true(rdmux_handshake_takes_granted(pair.acceptor.handshake, 3));
+    const uint32_t opened = pair.acceptor.opened;
+    try_rank(&pair, 2);
+    assert_int_equal(pair.acceptor.opened, opened);
+
+    try_rank(&pair, 3);
+    run(&pair);
+
+    assert_both_have(&pair, 3);
+    assert_int_equal(rdmux_handshake_granted(pair.acceptor.handshake)->max_send, 2000);
+    assert_int_equal(rdmux_handshake_granted(pair.connector.handshake)->max_recv, 2000);
+    pair_finish(&pair);
+    free(offer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -189,6 +231,7 @@ int main(void)
         cmocka_unit_test(an_acceptor_that_gives_up_ends_both_sides_without_a_path),
         cmocka_unit_test(a_pair_without_a_rank_or_a_request_is_not_tried),
         cmocka_unit_test(a_connector_tries_no_pair_without_a_rank),
+        cmocka_unit_test(a_move_tries_no_pair_that_takes_less_than_was_granted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -572,6 +572,73 @@ static void a_path_is_ruled_out_by_messages_longer_than_its_limit(void **state)
     }
 }
 
+static void a_wish_for_long_messages_rules_out_no_path(void **state)
+{
+    (void)state;
+    for (int direction = 0; direction < 2; direction++) {
+        struct round round = start();
+        struct rdmux_offer *sender = direction == 0 ? round.ours : round.theirs;
+        struct rdmux_offer *receiver = direction == 0 ? round.theirs : round.ours;
+        add_path(round.ours, "ib", "")->path.max_message = 8192;
+        add_path(round.theirs, "ib", "")->path.max_message = 4096;
+        sender->max_send = receiver->max_recv = 5000;
+        sender->max_recv = receiver->max_send = 100;
+        sender->send_wish = 1;
+
+        match(&round, SIZE);
+
+        const struct rdmux_match *only = only_match(&round);
+        const struct rdmux_message_limits limits = rdmux_match_messages(
+            sender, receiver, rdmux_match_limit(round.ours, round.theirs, only));
+        assert_int_equal(only->reason, RDMUX_REASON_NONE);
+        assert_non_null(strstr(only->text, direction == 0
+                                               ? "; the acceptor wishes to send messages of 5000 "
+                                                 "bytes, this path takes 4096"
+                                               : "; the connector wishes to send messages of 5000 "
+                                                 "bytes, this path takes 4096"));
+        assert_int_equal(limits.send, 4096);
+        assert_int_equal(limits.receive, 100);
+        finish(&round);
+    }
+}
+
+static void a_wish_that_a_path_grants_in_full_is_not_explained(void **state)
+{
+    (void)state;
+    static const uint64_t limits[] = { 0, 5000, 5001 };
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        struct round round = start();
+        add_path(round.ours, "ib", "")->path.max_message = limits[i];
+        add_path(round.theirs, "ib", "");
+        round.ours->max_send = round.theirs->max_recv = 5000;
+        round.ours->send_wish = 1;
+
+        match(&round, SIZE);
+
+        assert_null(strstr(only_match(&round)->text, "wishes"));
+        assert_int_equal(rdmux_match_messages(round.ours, round.theirs, limits[i]).send, 5000);
+        finish(&round);
+    }
+}
+
+/* A wish of one side does not turn the demand of the other one into a wish. */
+static void a_demand_rules_out_a_path_whatever_the_other_side_wishes(void **state)
+{
+    (void)state;
+    struct round round = start();
+    add_path(round.ours, "ib", "")->path.max_message = 4096;
+    add_path(round.theirs, "ib", "");
+    round.ours->max_send = round.ours->max_recv = 5000;
+    round.theirs->max_send = round.theirs->max_recv = 5000;
+    round.ours->send_wish = 1;
+
+    match(&round, SIZE);
+
+    assert_int_equal(only_match(&round)->reason, RDMUX_REASON_LIMIT_MISMATCH);
+    assert_non_null(strstr(only_match(&round)->hint, "RDMUX_EP_SEND_WISH"));
+    finish(&round);
+}
+
 static void a_demand_for_encryption_rules_out_unencrypted_paths(void **state)
 {
     (void)state;
@@ -890,6 +957,9 @@ int main(void)
         cmocka_unit_test(a_required_capability_may_be_emulated_unless_it_must_be_native),
         cmocka_unit_test(a_capability_both_sides_require_names_both),
         cmocka_unit_test(a_path_is_ruled_out_by_messages_longer_than_its_limit),
+        cmocka_unit_test(a_wish_for_long_messages_rules_out_no_path),
+        cmocka_unit_test(a_wish_that_a_path_grants_in_full_is_not_explained),
+        cmocka_unit_test(a_demand_rules_out_a_path_whatever_the_other_side_wishes),
         cmocka_unit_test(a_demand_for_encryption_rules_out_unencrypted_paths),
         cmocka_unit_test(an_unusable_path_keeps_its_reason_and_names_its_side),
         cmocka_unit_test(a_provider_that_both_sides_lack_is_one_candidate),

@@ -48,6 +48,7 @@ static struct rdmux_offer *full_offer(uint32_t path_count)
     offer->path_timeout_ms = 2000;
     offer->setup_timeout_ms = 10000;
     offer->require_encryption = 1;
+    offer->send_wish = 1;
     offer->private_length = RDMUX_PRIVATE_DATA_MAX;
     memset(offer->private_data, 0xda, sizeof(offer->private_data));
     memset(offer->secret, 0x5e, sizeof(offer->secret));

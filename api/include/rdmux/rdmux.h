@@ -766,9 +766,19 @@ enum {
     RDMUX_PREFER_BANDWIDTH = 2,
 };
 
+/* rdmux_ep_attr.flags */
+enum {
+    /* max_send is a wish: if a path takes no messages as long as that, this side may send as long
+     * ones as the path takes, and the path is not left out for it. rdmux_ep_info.max_send has the
+     * granted number. With failover, what the first path grants holds for the endpoint's life: it
+     * does not move to a path that takes less. */
+    RDMUX_EP_SEND_WISH = 1 << 0,
+};
+
 /*
  * Options of an endpoint. Zero in a field means its default.
  *
+ * flags           RDMUX_EP_*.
  * send_depth      Requests that may be posted and not yet completed, 1 to 65,536; default 64. A
  *                 completed request counts until its entry was polled, an unsignaled one until it
  *                 is done.
@@ -779,7 +789,8 @@ enum {
  * max_inline      Bytes wished for RDMUX_INLINE; default and minimum 64; at most 1024 are granted.
  *                 rdmux_ep_info has the granted number.
  * max_send        Longest message this side may send; default 8 MiB. A direction allows the smaller
- *                 of the sender's max_send and the receiver's max_recv.
+ *                 of the sender's max_send and the receiver's max_recv. A path that takes no
+ *                 messages of that length is left out, unless RDMUX_EP_SEND_WISH is set.
  * max_recv        Longest message this side will receive; default 8 MiB.
  * require         RDMUX_CAP_* the path must have, natively or emulated.
  * require_native  RDMUX_CAP_* the path must have natively.
@@ -826,7 +837,7 @@ enum {
  */
 struct rdmux_ep_attr {
     uint32_t size;
-    uint32_t flags; /* none defined yet */
+    uint32_t flags; /* RDMUX_EP_* */
     uint32_t send_depth;
     uint32_t recv_depth;
     uint32_t max_send_sge;
