@@ -29,7 +29,8 @@
 
 enum {
     KNOWN_FLAGS = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_SERVICE_THREAD |
-                  RDMUX_FABRIC_NO_WORKER_THREAD | RDMUX_FABRIC_NO_DEFAULT_PLUGINS,
+                  RDMUX_FABRIC_NO_WORKER_THREAD | RDMUX_FABRIC_NO_DEFAULT_PLUGINS |
+                  RDMUX_FABRIC_FIND_REGIONS,
 };
 
 static uint64_t monotonic_ns(void *user)
@@ -174,6 +175,7 @@ static void destroy_fabric(struct rdmux_fabric *fabric)
     if (fabric->table != NULL) {
         rdmux_region_table_destroy(fabric);
     }
+    rdmux_span_index_destroy(fabric->spans);
     rdmux_peers_free(fabric);
     rdmux_release(fabric, fabric->figures);
     rdmux_auth_destroy(fabric->auth);
@@ -270,6 +272,12 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
     }
     if (status == RDMUX_OK) {
         status = rdmux_region_table_create(fabric);
+    }
+    if (status == RDMUX_OK) {
+        fabric->spans = rdmux_span_index_create(fabric);
+        status = fabric->spans != NULL
+                     ? RDMUX_OK
+                     : rdmux_fail(RDMUX_NO_MEMORY, "fabric: no memory for the index of regions");
     }
     if (status == RDMUX_OK) {
         status = rdmux_worker_create(fabric);

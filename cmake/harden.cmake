@@ -45,7 +45,7 @@ function(rdmux_harden_data_path)
         return()
     endif()
     set(data_path)
-    foreach(file base/pieces data/receive data/completion data/fault data/cq_service data/fast_path
+    foreach(file base/pieces base/span_index data/receive data/completion data/fault data/cq_service data/fast_path
                  data/bounce data/segments data/srq data/srq_device object/remote object/ep object/mr
                  object/target progress/cq_owner progress/cq_progress loop/service)
         set(path ${PROJECT_SOURCE_DIR}/api/${file}.c)

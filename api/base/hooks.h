@@ -52,6 +52,13 @@ static inline bool rdmux_fabric_is_manual(const struct rdmux_fabric *fabric)
     return (hooks->flags & RDMUX_FABRIC_NO_SERVICE_THREAD) != 0;
 }
 
+/* Returns whether requests without a region use one that covers their bytes. */
+static inline bool rdmux_fabric_finds_regions(const struct rdmux_fabric *fabric)
+{
+    const struct rdmux_hooks *hooks = (const struct rdmux_hooks *)(const void *)fabric;
+    return (hooks->flags & RDMUX_FABRIC_FIND_REGIONS) != 0;
+}
+
 void rdmux_log(struct rdmux_fabric *fabric, enum rdmux_log_level level, const char *format, ...)
     RDMUX_PRINTF(3, 4);
 

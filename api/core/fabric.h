@@ -20,7 +20,8 @@
  *              claimed holds no other lock, and releases this one at once (rdmux_cq_enter_slow()).
  *     Then     Every lock below, and step_lock again: its thread holds that already.
  * setup_lock (below)
- *     Guards   domains, and the registrations of regions. regions changes with both this and lock.
+ *     Guards   domains, the registrations of regions, and changes of spans. regions changes with
+ *              both this and lock.
  *     Takers   Threads that create or deregister a region, among them the owner of a cq for the
  *              proof buffer of a set-up. The worker thread, or the owner of a cq, for a domain. The
  *              lock is held while a provider opens a device, which may take long. So an owner that
@@ -66,6 +67,7 @@
 #include "api/base/hooks.h"
 #include "api/base/list.h"
 #include "api/base/secrets.h"
+#include "api/base/span_index.h"
 #include "api/loop/service.h"
 #include "negotiation/handshake.h"
 #include "negotiation/message.h"
@@ -200,6 +202,8 @@ struct rdmux_fabric {
     struct rdmux_figures *figures; /* measure.c; NULL: no measurement yet */
 
     struct rdmux_region_table *table; /* target.c */
+    /* Living regions by their bytes, from creation's end on. Changes: setup_lock. */
+    struct rdmux_span_index *spans;
     struct rdmux_list served_cqs;     /* cq_service.c; step_lock */
     /* shake.c; NULL before the first handshake of a pending connection; step_lock */
     struct rdmux_shakes *shakes;

@@ -102,6 +102,8 @@ struct rdmux_bounce {
     pthread_mutex_t
         copy_lock; /* held by the worker as it reads the application's buffers; guards is_closed */
     bool is_closed;
+    bool finds_regions;        /* RDMUX_FABRIC_FIND_REGIONS */
+    struct rdmux_span_hit hit; /* of the last region found; owner */
     /* References: the endpoint, and each job on its way to the worker or back. */
     _Atomic uint32_t refs;
     struct rdmux_job destroy;
@@ -225,6 +227,7 @@ enum rdmux_status rdmux_bounce_open(struct rdmux_ep *ep, struct rdmux_provider_d
     bounce->domain = domain;
     bounce->ep = ep;
     bounce->rule = rule;
+    bounce->finds_regions = rdmux_fabric_finds_regions(ep->fabric);
     if (pthread_mutex_init(&bounce->copy_lock, NULL) != 0) {
         rdmux_release(ep->fabric, bounce);
         return rdmux_fail(RDMUX_NO_MEMORY, "endpoint: no mutex to be had");
@@ -592,6 +595,25 @@ static bool needs_help(const struct rdmux_bounce *bounce, const struct rdmux_req
            (lacks_key(bounce, request) && !goes_without_key(bounce, request));
 }
 
+/* Looks for a region of the program for each piece that has none. */
+static void find_regions(struct rdmux_bounce *bounce, struct rdmux_request *request)
+{
+    const bool sinks = bounce->rule.needs_sinks && request->op == RDMUX_OP_READ;
+    const uint32_t rights = request->op == RDMUX_OP_RECV || rdmux_op_reads(request->op)
+                                ? RDMUX_ACCESS_LOCAL_WRITE | (sinks ? RDMUX_ACCESS_READ_SINK : 0U)
+                                : 0U;
+    for (uint16_t i = 0; i < request->sge_count; i++) {
+        struct rdmux_provider_sge *sge = &request->sges[i];
+        if (sge->mr != NULL) {
+            continue;
+        }
+        const uintptr_t first = (uintptr_t)sge->addr;
+        const struct rdmux_mr *region = rdmux_span_index_find(
+            bounce->fabric->spans, first, first + (sge->length - 1), rights, &bounce->hit);
+        sge->mr = region == NULL ? NULL : rdmux_mr_with(region, bounce->domain);
+    }
+}
+
 /* Returns whether the record may go to the provider. If not, asks for what the record lacks. */
 static bool prepare_keys(struct side *side, uint64_t at)
 {
@@ -601,6 +623,12 @@ static bool prepare_keys(struct side *side, uint64_t at)
     }
     if (!needs_help(side->bounce, request)) {
         return true;
+    }
+    if (side->bounce->finds_regions) {
+        find_regions(side->bounce, request);
+        if (!needs_help(side->bounce, request)) {
+            return true;
+        }
     }
     if (side->state != SIDE_READY) {
         if (side->state == SIDE_NONE) {

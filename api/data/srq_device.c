@@ -44,18 +44,31 @@ static size_t index_of(const struct rdmux_srq *srq, const struct rdmux_request *
     return (size_t)(request - srq->ring.records);
 }
 
+/* Returns the region of a piece. Looks for one if the program gave none; the record keeps it. */
+static struct rdmux_mr *region_of(const struct rdmux_srq *srq, size_t index, uint16_t piece)
+{
+    struct rdmux_mr **region = &srq->regions[index * srq->ring.max_sge + piece];
+    if (*region == NULL && rdmux_fabric_finds_regions(srq->cq->fabric)) {
+        const struct rdmux_provider_sge *sge = &srq->ring.sges[index * srq->ring.max_sge + piece];
+        const uintptr_t first = (uintptr_t)sge->addr;
+        *region = rdmux_span_index_find(srq->cq->fabric->spans, first, first + (sge->length - 1),
+                                        RDMUX_ACCESS_LOCAL_WRITE, NULL);
+    }
+    return *region;
+}
+
 /* Returns whether the record goes to the device with its own list, and not through the bytes of the
  * record. */
 static bool has_keys(const struct rdmux_srq *srq, const struct rdmux_srq_device *device,
                      const struct rdmux_request *request)
 {
     size_t index = index_of(srq, request);
-    struct rdmux_mr *const *regions = &srq->regions[index * srq->ring.max_sge];
     if ((device->ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) == 0) {
         return true;
     }
     for (uint16_t i = 0; i < srq->counts[index]; i++) {
-        if (regions[i] == NULL || rdmux_mr_with(regions[i], device->domain) == NULL) {
+        const struct rdmux_mr *region = region_of(srq, index, i);
+        if (region == NULL || rdmux_mr_with(region, device->domain) == NULL) {
             return false;
         }
     }

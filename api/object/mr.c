@@ -363,6 +363,9 @@ static enum rdmux_status enter_fabric(struct rdmux_fabric *fabric, struct rdmux_
             publish_registration(mr, registration);
         }
     }
+    if (status == RDMUX_OK && rdmux_span_index_reserve(fabric->spans) != RDMUX_OK) {
+        status = rdmux_fail(RDMUX_NO_MEMORY, "region: no memory for the index of regions");
+    }
     if (status == RDMUX_OK) {
         pthread_mutex_lock(&fabric->lock);
         if ((mr->access & RDMUX_MR_REMOTE_RIGHTS) != 0) {
@@ -372,6 +375,11 @@ static enum rdmux_status enter_fabric(struct rdmux_fabric *fabric, struct rdmux_
             rdmux_mr_table_add(fabric, mr);
         }
         pthread_mutex_unlock(&fabric->lock);
+    }
+    if (status == RDMUX_OK) {
+        const uintptr_t first = (uintptr_t)mr->addr;
+        rdmux_span_index_add(
+            fabric->spans, &(struct rdmux_span){ first, first + (mr->length - 1), mr->access, mr });
     }
     if (status != RDMUX_OK) {
         drop_registrations(mr);
@@ -535,6 +543,7 @@ void rdmux_mr_deregister(struct rdmux_mr *mr)
     struct rdmux_fabric *fabric = mr->fabric;
     (void)rdmux_mr_take_back(mr, false);
     pthread_mutex_lock(&fabric->setup_lock);
+    rdmux_span_index_remove(fabric->spans, (uintptr_t)mr->addr, mr);
     pthread_mutex_lock(&fabric->lock);
     rdmux_mr_table_remove(fabric, mr);
     pthread_mutex_unlock(&fabric->lock);
@@ -547,6 +556,35 @@ void rdmux_mr_deregister(struct rdmux_mr *mr)
 }
 
 /* -------------------------------------------------------------------------------------- finding */
+
+struct rdmux_mr *rdmux_mr_find(struct rdmux_fabric *fabric, const void *addr, size_t length,
+                               uint32_t access)
+{
+    if (fabric == NULL || addr == NULL) {
+        (void)rdmux_mr_null_argument("rdmux_mr_find", fabric == NULL ? "fabric" : "addr");
+        return NULL;
+    }
+    if (*fabric->alive == 0) {
+        (void)rdmux_fail(RDMUX_INVALID,
+                         "rdmux_mr_find: the fabric belongs to the process before fork");
+        return NULL;
+    }
+    if (length == 0 || length - 1 > UINTPTR_MAX - (uintptr_t)addr) {
+        (void)rdmux_fail(
+            RDMUX_INVALID,
+            "rdmux_mr_find: length of %zu bytes at addr %p is none, or ends beyond the "
+            "address space",
+            length, addr);
+        return NULL;
+    }
+    if ((access & ~(uint32_t)ACCESS_KNOWN) != 0) {
+        (void)rdmux_fail(RDMUX_INVALID, "rdmux_mr_find: unknown access bits 0x%x",
+                         access & ~(uint32_t)ACCESS_KNOWN);
+        return NULL;
+    }
+    const uintptr_t first = (uintptr_t)addr;
+    return rdmux_span_index_find(fabric->spans, first, first + (length - 1), access, NULL);
+}
 
 struct rdmux_mr *rdmux_mr_of(struct rdmux_fabric *fabric,
                              const struct rdmux_provider_mr *registration)

@@ -531,6 +531,113 @@ static void alone_target(struct side *side)
     side_finish(side);
 }
 
+/* ---------------------------------------------------------------------------- regions by bytes */
+
+enum { FOUND_SIZE = 40000, FOUND_ROUNDS = 5 };
+
+#define EXPECT_FOUND(mr_wanted, addr, length, access)                                     \
+    EXPECT(rdmux_mr_find(side->fabric, addr, length, access) == (mr_wanted),              \
+           "%zu bytes at %zu with access 0x%x: another region or none", (size_t)(length), \
+           (size_t)((const uint8_t *)(addr)-bytes), (unsigned)(access))
+
+static void find_initiator(struct side *side)
+{
+    static uint8_t bytes[3 * FOUND_SIZE];
+    const uint32_t writes = RDMUX_ACCESS_LOCAL_WRITE;
+    const uint32_t reads = RDMUX_ACCESS_REMOTE_READ;
+    struct rdmux_mr *whole = NULL;
+    struct rdmux_mr *middle = NULL;
+    side_open_pair(side, NULL);
+    EXPECT_FOUND(NULL, bytes, 1, 0);
+    EXPECT_OK(rdmux_mr_register(side->fabric, bytes, sizeof(bytes), reads, &whole));
+    EXPECT_OK(rdmux_mr_register(side->fabric, bytes + FOUND_SIZE, FOUND_SIZE, writes, &middle));
+    EXPECT_FOUND(whole, bytes, sizeof(bytes), reads);
+    EXPECT_FOUND(whole, bytes + sizeof(bytes) - 1, 1, 0);
+    EXPECT_FOUND(NULL, bytes + sizeof(bytes) - 1, 2, 0);
+    EXPECT_FOUND(middle, bytes + FOUND_SIZE, FOUND_SIZE, writes);
+    EXPECT_FOUND(middle, bytes + 2 * FOUND_SIZE - 1, 1, writes);
+    EXPECT_FOUND(whole, bytes + FOUND_SIZE, FOUND_SIZE, reads);
+    EXPECT_FOUND(NULL, bytes + FOUND_SIZE, FOUND_SIZE, reads | writes);
+    EXPECT_FOUND(NULL, bytes + FOUND_SIZE - 1, 2, writes);
+    EXPECT_FOUND(NULL, bytes + 2 * FOUND_SIZE - 1, 2, writes);
+    EXPECT_FOUND(whole, bytes + 2 * FOUND_SIZE - 1, 2, 0);
+    EXPECT_FOUND(NULL, bytes, 0, 0);
+    EXPECT_FOUND(NULL, bytes, SIZE_MAX, 0);
+    rdmux_mr_deregister(middle);
+    EXPECT_FOUND(NULL, bytes + FOUND_SIZE, FOUND_SIZE, writes);
+    EXPECT_FOUND(whole, bytes + FOUND_SIZE, FOUND_SIZE, 0);
+    rdmux_mr_deregister(whole);
+    EXPECT_FOUND(NULL, bytes, 1, 0);
+    side_finish(side);
+}
+
+/* Where the bytes of a round lie: within the writable region, across its end, behind it. */
+static size_t found_offset(uint64_t round)
+{
+    static const size_t offsets[] = { 0, 1, 2 * FOUND_SIZE - 1, FOUND_SIZE * 3 / 2, 2 * FOUND_SIZE };
+    return offsets[round % COUNT_OF(offsets)];
+}
+
+static void open_finding(struct side *side)
+{
+    struct rdmux_fabric_attr attr = fabric_attr_of(side);
+    attr.flags |= RDMUX_FABRIC_FIND_REGIONS;
+    side_open(side, &attr);
+    side_meet(side);
+    (void)side_pair(side, NULL);
+}
+
+static void found_initiator(struct side *side)
+{
+    static uint8_t bytes[4 * FOUND_SIZE];
+    struct rdmux_mr *mr[2] = { NULL, NULL };
+    open_finding(side);
+    struct rdmux_remote *remote = take_remote(side, side->ep);
+    EXPECT_OK(rdmux_mr_register(side->fabric, bytes, sizeof(bytes), 0, &mr[0]));
+    for (uint64_t round = 0; round < FOUND_ROUNDS; round++) {
+        uint8_t *at = bytes + found_offset(round);
+        const size_t length = round % 2 == 0 ? FOUND_SIZE : 1000;
+        EXPECT_OK(rdmux_mr_register(side->fabric, bytes, 2 * FOUND_SIZE, RDMUX_ACCESS_LOCAL_WRITE,
+                                    &mr[1]));
+        pattern_fill(at, length, side->seed + round, 0);
+        (void)POST_AND_WAIT(&side->queue,
+                            rdmux_write(side->ep, at, length, NULL, remote, 0, CTX(1), 0),
+                            RDMUX_WC_WRITE, CTX(1));
+        memset(bytes, 0, sizeof(bytes));
+        (void)POST_AND_WAIT(&side->queue,
+                            rdmux_read(side->ep, at, length, NULL, remote, 0, CTX(2), 0),
+                            RDMUX_WC_READ, CTX(2));
+        EXPECT_PATTERN(at, length, side->seed + round);
+        rdmux_mr_deregister(mr[1]); /* found before, and gone for the send */
+        (void)POST_AND_WAIT(&side->queue, rdmux_send(side->ep, at, length, NULL, CTX(3), 0),
+                            RDMUX_WC_SEND, CTX(3));
+    }
+    rdmux_mr_deregister(mr[0]);
+    side_finish(side);
+}
+
+static void found_target(struct side *side)
+{
+    static uint8_t bytes[4 * FOUND_SIZE];
+    struct rdmux_mr *mr = NULL;
+    open_finding(side);
+    struct region region = region_make(side, MEMORY_ALLOCATED, FOUND_SIZE, ACCESS_ALL);
+    EXPECT_OK(rdmux_mr_register(side->fabric, bytes, 2 * FOUND_SIZE, RDMUX_ACCESS_LOCAL_WRITE, &mr));
+    give_token(side, &region);
+    for (uint64_t round = 0; round < FOUND_ROUNDS; round++) {
+        uint8_t *at = bytes + found_offset(round + 1);
+        struct rdmux_wc wc = POST_AND_WAIT(&side->queue,
+                                           rdmux_recv(side->ep, at, FOUND_SIZE, NULL, CTX(1)),
+                                           RDMUX_WC_RECV, CTX(1));
+        EXPECT_EQUAL(wc.length, round % 2 == 0 ? FOUND_SIZE : 1000);
+        EXPECT_PATTERN(at, (size_t)wc.length, side->seed + round);
+    }
+    rdmux_mr_deregister(mr);
+    side_finish(side);
+}
+
+/* ----------------------------------------------------------------------------- regions as made */
+
 static void make_initiator(struct side *side)
 {
     static uint8_t bytes[100];
@@ -714,6 +821,14 @@ static const struct conformance_case cases[] = {
       "allocated regions are zeroed and page aligned, registered ones are where the caller's bytes "
       "are",
       0, 0, 0, make_initiator, alone_target },
+    { "6.19, 15.2",
+      "a region is found by bytes within it and by its rights, alone or among others, until it is "
+      "deregistered",
+      0, 0, 0, find_initiator, alone_target },
+    { "6.20, 3.7, 3.8",
+      "requests without region work within, across and beyond the regions that they may use, which "
+      "come and go",
+      NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 0, 0, found_initiator, found_target },
     { "6.15, 2.7", "a region with NO_MAP is never mapped by the peer, and works",
       NEEDS_WRITE | NEEDS_READ, 0, 0, no_map_initiator, no_map_target },
     { "6.13, 6.14",

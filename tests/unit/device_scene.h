@@ -39,6 +39,7 @@ static struct device {
     bool needs_sinks;        /* the pieces of a read need RDMUX_ACCESS_READ_SINK */
     bool is_exposed;         /* a piece of a read without such a region was posted */
     size_t own_keys;         /* pieces of reads that use the core's own registrations */
+    size_t region_keys;      /* pieces that use the registration of a region */
     uint64_t refused_length; /* registration of buffers of this length fails; 0: never */
     bool flush_fails;
     bool path_stays;  /* the path does not fail when the flush fails */
@@ -114,6 +115,9 @@ static inline void note_keys(const struct rdmux_request *request)
                      (request->op != RDMUX_OP_RECV && request->length <= INLINE_MAX);
     for (uint16_t i = 0; i < request->sge_count && !in_itself; i++) {
         device.keyless = device.keyless || request->sges[i].mr == NULL;
+    }
+    for (uint16_t i = 0; i < request->sge_count; i++) {
+        device.region_keys += request->sges[i].mr != NULL && request->sges[i].mr->mr != NULL;
     }
     for (uint16_t i = 0; i < request->sge_count && request->op == RDMUX_OP_READ; i++) {
         const struct rdmux_provider_mr *mr = request->sges[i].mr;

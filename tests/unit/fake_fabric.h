@@ -70,7 +70,8 @@ static struct fake_fabric *fake_fabric_create(void)
     rdmux_list_init(&fabric->regions);
     rdmux_list_init(&fabric->peers);
     atomic_store(&fabric->next_id, 1);
-    if (rdmux_region_table_create(fabric) != RDMUX_OK) {
+    fabric->spans = rdmux_span_index_create(fabric);
+    if (fabric->spans == NULL || rdmux_region_table_create(fabric) != RDMUX_OK) {
         abort();
     }
     return fake;
@@ -81,6 +82,7 @@ static size_t fake_fabric_destroy(struct fake_fabric *fake)
 {
     struct rdmux_fabric *fabric = &fake->fabric;
     rdmux_region_table_destroy(fabric);
+    rdmux_span_index_destroy(fabric->spans);
     pthread_mutex_destroy(&fabric->lock);
     pthread_mutex_destroy(&fabric->hooks.secrets_lock);
     pthread_mutex_destroy(&fabric->setup_lock);

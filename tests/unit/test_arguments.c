@@ -201,6 +201,11 @@ static void wrong_arguments_of_a_region_are_refused(void **state)
     INVALID_OUT(mr, rdmux_mr_register(fabric, bytes, SIZE_MAX, 0, &mr), "length");
     INVALID_OUT(mr, rdmux_mr_register(fabric, bytes, WORD, unknown, &mr), "access");
     INVALID_OUT(mr, rdmux_mr_register(fabric, bytes + 1, WORD, atomic, &mr), "addr");
+    assert_null(rdmux_mr_find(NULL, bytes, WORD, 0));
+    assert_null(rdmux_mr_find(fabric, NULL, WORD, 0));
+    assert_null(rdmux_mr_find(fabric, bytes, 0, 0));
+    assert_null(rdmux_mr_find(fabric, bytes, SIZE_MAX, 0));
+    assert_null(rdmux_mr_find(fabric, bytes, WORD, unknown));
     INVALID(rdmux_mr_alloc(fabric, WORD, 0, NULL), "out");
     INVALID_OUT(mr, rdmux_mr_alloc(NULL, WORD, 0, &mr), "fabric");
     INVALID_OUT(mr, rdmux_mr_alloc(fabric, 0, 0, &mr), "length");

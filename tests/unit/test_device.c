@@ -78,6 +78,95 @@ static void a_device_gets_no_right_to_a_region_that_is_no_sink(void **state)
     clear_scene(&scene);
 }
 
+/* Posts a write, a read, a send and a receive of these bytes without naming a region, and returns
+ * for how many of the four the device got a region's registration. */
+static size_t post_without_region(struct scene *scene, uint8_t *bytes, size_t length)
+{
+    static uint8_t there[3 * BOUNCED];
+    uint8_t *region = rdmux_mr_addr(scene->mr);
+    struct rdmux_ep *a = scene->pair.a;
+    device.region_keys = 0;
+    memset(bytes, 1, length);
+    CHECK_OK(rdmux_write(a, bytes, length, NULL, scene->remote, 0, NULL, RDMUX_PLACED));
+    expect_entry(scene->pair.cq_a, RDMUX_WC_WRITE, RDMUX_OK);
+    assert_memory_equal(region, bytes, length);
+    memset(region, 2, length);
+    CHECK_OK(rdmux_read(a, bytes, length, NULL, scene->remote, 0, NULL, 0));
+    expect_entry(scene->pair.cq_a, RDMUX_WC_READ, RDMUX_OK);
+    assert_memory_equal(bytes, region, length);
+    CHECK_OK(rdmux_recv(scene->pair.b, there, length, NULL, NULL));
+    CHECK_OK(rdmux_send(a, bytes, length, NULL, NULL, 0));
+    expect_entry(scene->pair.cq_a, RDMUX_WC_SEND, RDMUX_OK);
+    expect_entry(scene->pair.cq_b, RDMUX_WC_RECV, RDMUX_OK);
+    assert_memory_equal(there, bytes, length);
+    memset(there, 3, length);
+    CHECK_OK(rdmux_recv(a, bytes, length, NULL, NULL));
+    CHECK_OK(rdmux_send(scene->pair.b, there, length, NULL, NULL, 0));
+    expect_entry(scene->pair.cq_b, RDMUX_WC_SEND, RDMUX_OK);
+    expect_entry(scene->pair.cq_a, RDMUX_WC_RECV, RDMUX_OK);
+    assert_memory_equal(there, bytes, length);
+    return device.region_keys;
+}
+
+/* The first half of the bytes is in a region that may be written, all of them in one that may
+ * not. */
+static void a_request_without_region_uses_one_that_covers_its_bytes(void **state)
+{
+    (void)state;
+    enum { LENGTH = 3 * BOUNCED, HALF = 2 * LENGTH };
+    static uint8_t bytes[2 * HALF + LENGTH];
+    static const size_t lengths[] = { 1000, LENGTH };
+    for (uint32_t finds = 0; finds < 2; finds++) {
+        struct scene scene;
+        struct rdmux_mr *half = NULL;
+        struct rdmux_mr *all = NULL;
+        set_scene(&scene, RDMUX_PROVIDER_LOCAL_KEYS, 0, LENGTH,
+                  finds != 0 ? RDMUX_FABRIC_FIND_REGIONS : 0);
+        CHECK_OK(
+            rdmux_mr_register(scene.pair.fabric_a, bytes, HALF, RDMUX_ACCESS_LOCAL_WRITE, &half));
+        CHECK_OK(rdmux_mr_register(scene.pair.fabric_a, bytes, (size_t)2 * HALF, 0, &all));
+        for (size_t i = 0; i < RDMUX_COUNT_OF(lengths); i++) {
+            const size_t length = lengths[i];
+            assert_int_equal(post_without_region(&scene, bytes, length), finds * 4);
+            assert_int_equal(post_without_region(&scene, bytes + HALF - length, length), finds * 4);
+            /* the write and the send alone */
+            assert_int_equal(post_without_region(&scene, bytes + HALF - 1, length), finds * 2);
+            assert_int_equal(post_without_region(&scene, bytes + 2 * HALF - 1, length), 0);
+        }
+        rdmux_mr_deregister(half);
+        assert_int_equal(post_without_region(&scene, bytes, LENGTH), finds * 2);
+        rdmux_mr_deregister(all);
+        assert_int_equal(post_without_region(&scene, bytes, LENGTH), 0);
+        clear_scene(&scene);
+    }
+}
+
+/* A device that writes the data of reads by the peer's key gets no region that is not made for
+ * that. */
+static void a_read_without_region_uses_a_sink_where_the_device_needs_one(void **state)
+{
+    (void)state;
+    static const uint32_t accesses[] = { RDMUX_ACCESS_LOCAL_WRITE,
+                                         RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_READ_SINK };
+    struct scene scene;
+    memset(&scene, 0, sizeof(scene));
+    open_sides(&scene.pair, "tcp", RDMUX_FABRIC_NO_SERVICE_THREAD | RDMUX_FABRIC_FIND_REGIONS, 0);
+    make_device(scene.pair.fabric_a, RDMUX_PROVIDER_LOCAL_KEYS, 0);
+    device.needs_sinks = true;
+    finish_scene(&scene, NULL, SHORT);
+    for (size_t i = 0; i < RDMUX_COUNT_OF(accesses); i++) {
+        static uint8_t bytes[SHORT];
+        struct rdmux_mr *mr = NULL;
+        CHECK_OK(rdmux_mr_register(scene.pair.fabric_a, bytes, SHORT, accesses[i], &mr));
+        device.own_keys = 0;
+        CHECK_OK(rdmux_read(scene.pair.a, bytes, SHORT, NULL, scene.remote, 0, NULL, 0));
+        expect_entry(scene.pair.cq_a, RDMUX_WC_READ, RDMUX_OK);
+        assert_int_equal(device.own_keys, i == 0 ? 1 : 0);
+        rdmux_mr_deregister(mr);
+    }
+    clear_scene(&scene);
+}
+
 /* More requests without completions than fit into the memory for copies at a time. */
 static void silent_requests_make_room_for_later_ones(void **state)
 {
@@ -641,6 +730,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_gets_no_right_to_a_region_that_is_no_sink),
+        cmocka_unit_test(a_request_without_region_uses_one_that_covers_its_bytes),
+        cmocka_unit_test(a_read_without_region_uses_a_sink_where_the_device_needs_one),
         cmocka_unit_test(silent_requests_make_room_for_later_ones),
         cmocka_unit_test(a_fenced_request_sends_the_bytes_of_the_read_before_it),
         cmocka_unit_test(a_fenced_request_waits_for_the_read_on_a_device_with_fences),

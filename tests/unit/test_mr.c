@@ -945,6 +945,102 @@ static void a_region_created_before_fork_is_invalid_in_the_child(void **state)
     clear_scene(scene);
 }
 
+/* ------------------------------------------------------------------------------------ finding */
+
+static void a_region_is_found_by_its_bytes_and_rights_until_it_is_deregistered(void **state)
+{
+    (void)state;
+    struct fake_fabric *fake = make_fabric();
+    struct rdmux_fabric *fabric = &fake->fabric;
+    static unsigned char bytes[300];
+    struct rdmux_mr *all = NULL;
+    struct rdmux_mr *part = NULL;
+    assert_int_equal(rdmux_mr_register(fabric, bytes, 300, 0, &all), RDMUX_OK);
+    assert_int_equal(rdmux_mr_register(fabric, bytes + 100, 100, RDMUX_ACCESS_REMOTE_WRITE, &part),
+                     RDMUX_OK);
+
+    assert_ptr_equal(rdmux_mr_find(fabric, bytes, 300, 0), all);
+    assert_ptr_equal(rdmux_mr_find(fabric, bytes + 299, 1, 0), all);
+    assert_null(rdmux_mr_find(fabric, bytes + 299, 2, 0));
+    assert_null(rdmux_mr_find(fabric, bytes, 1, RDMUX_ACCESS_REMOTE_READ));
+    /* remote write implies local write */
+    assert_ptr_equal(rdmux_mr_find(fabric, bytes + 100, 100, RDMUX_ACCESS_LOCAL_WRITE), part);
+    assert_null(rdmux_mr_find(fabric, bytes + 99, 2, RDMUX_ACCESS_LOCAL_WRITE));
+    rdmux_mr_deregister(part);
+    assert_null(rdmux_mr_find(fabric, bytes + 100, 100, RDMUX_ACCESS_LOCAL_WRITE));
+    assert_ptr_equal(rdmux_mr_find(fabric, bytes + 100, 100, 0), all);
+    rdmux_mr_deregister(all);
+    assert_null(rdmux_mr_find(fabric, bytes, 1, 0));
+
+    assert_int_equal(fake_fabric_destroy(fake), 0);
+}
+
+/* A region of another one's bytes that no domain takes is never found. */
+static void a_region_that_was_not_created_is_not_found(void **state)
+{
+    (void)state;
+    struct fake_fabric *fake = make_fabric();
+    struct fake_domain domain;
+    open_domain(fake, &domain);
+    static unsigned char bytes[64];
+    struct rdmux_mr *mr = NULL;
+    domain.refuses = true;
+    assert_int_equal(rdmux_mr_register(&fake->fabric, bytes, 64, 0, &mr), RDMUX_NO_MEMORY);
+    assert_null(rdmux_mr_find(&fake->fabric, bytes, 64, 0));
+    assert_int_equal(fake_fabric_destroy(fake), 0);
+}
+
+static void one_of_ten_thousand_regions_is_found(void **state)
+{
+    (void)state;
+    enum { REGIONS = 10000, SIZE = 16 };
+    struct fake_fabric *fake = make_fabric();
+    static unsigned char bytes[REGIONS * SIZE];
+    static struct rdmux_mr *regions[REGIONS];
+    for (size_t i = 0; i < REGIONS; i++) {
+        assert_int_equal(rdmux_mr_register(&fake->fabric, bytes + i * SIZE, SIZE, 0, &regions[i]),
+                         RDMUX_OK);
+    }
+
+    for (size_t i = 0; i < REGIONS; i++) {
+        assert_ptr_equal(rdmux_mr_find(&fake->fabric, bytes + i * SIZE, SIZE, 0), regions[i]);
+        assert_null(rdmux_mr_find(&fake->fabric, bytes + i * SIZE + 1, SIZE, 0));
+    }
+
+    for (size_t i = 0; i < REGIONS; i++) {
+        rdmux_mr_deregister(regions[i]);
+    }
+    assert_int_equal(fake_fabric_destroy(fake), 0);
+}
+
+static void a_search_refuses_arguments_that_name_no_bytes(void **state)
+{
+    (void)state;
+    struct fake_fabric *fake = make_fabric();
+    struct rdmux_fabric *fabric = &fake->fabric;
+    static unsigned char bytes[8];
+    static const uint32_t dead = 0;
+    struct rdmux_mr *mr = NULL;
+    assert_int_equal(rdmux_mr_register(fabric, bytes, 8, 0, &mr), RDMUX_OK);
+
+    assert_null(rdmux_mr_find(NULL, bytes, 8, 0));
+    assert_non_null(strstr(rdmux_last_error(), "fabric is NULL"));
+    assert_null(rdmux_mr_find(fabric, NULL, 8, 0));
+    assert_non_null(strstr(rdmux_last_error(), "addr is NULL"));
+    assert_null(rdmux_mr_find(fabric, bytes, 0, 0));
+    assert_non_null(strstr(rdmux_last_error(), "length of 0 bytes"));
+    assert_null(rdmux_mr_find(fabric, bytes, SIZE_MAX, 0));
+    assert_non_null(strstr(rdmux_last_error(), "beyond the address space"));
+    assert_null(rdmux_mr_find(fabric, bytes, 8, 1U << 30));
+    assert_non_null(strstr(rdmux_last_error(), "access bits 0x40000000"));
+    fabric->alive = &dead;
+    assert_null(rdmux_mr_find(fabric, bytes, 8, 0));
+    fabric->alive = &fake_alive;
+
+    rdmux_mr_deregister(mr);
+    assert_int_equal(fake_fabric_destroy(fake), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -975,6 +1071,10 @@ int main(void)
         cmocka_unit_test(a_key_that_a_device_does_not_invalidate_is_reported),
         cmocka_unit_test(two_concurrent_revocations_both_take_effect),
         cmocka_unit_test(a_region_created_before_fork_is_invalid_in_the_child),
+        cmocka_unit_test(a_region_is_found_by_its_bytes_and_rights_until_it_is_deregistered),
+        cmocka_unit_test(a_region_that_was_not_created_is_not_found),
+        cmocka_unit_test(one_of_ten_thousand_regions_is_found),
+        cmocka_unit_test(a_search_refuses_arguments_that_name_no_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,22 +20,23 @@ struct link {
     struct rdmux_ep *b;
 };
 
-static void set_limited(struct shared *shared, uint32_t device_share, uint32_t limit)
+static void set_up(struct shared *shared, uint32_t device_share, uint32_t limit,
+                   uint32_t provider_flags, uint32_t fabric_flags)
 {
     struct rdmux_srq_attr attr = RDMUX_SRQ_ATTR_INIT;
     attr.depth = DEPTH;
     attr.device_share = device_share;
     attr.limit = limit;
     memset(shared, 0, sizeof(*shared));
-    open_sides(&shared->pair, "shm,tcp", 0, RDMUX_FABRIC_NO_SERVICE_THREAD);
-    make_device(shared->pair.fabric_b, RDMUX_PROVIDER_DEVICE_SRQ, 0);
+    open_sides(&shared->pair, "shm,tcp", 0, RDMUX_FABRIC_NO_SERVICE_THREAD | fabric_flags);
+    make_device(shared->pair.fabric_b, RDMUX_PROVIDER_DEVICE_SRQ | provider_flags, 0);
     CHECK_OK(rdmux_srq_create(shared->pair.fabric_b, shared->pair.cq_b, &attr, &shared->srq));
     alarm(HANG_S);
 }
 
 static void set_shared(struct shared *shared, uint32_t device_share)
 {
-    set_limited(shared, device_share, 0);
+    set_up(shared, device_share, 0, 0, 0);
 }
 
 static struct link connect_over(struct shared *shared, const char *path)
@@ -307,7 +308,7 @@ static void the_limit_counts_receives_that_a_device_holds(void **state)
     (void)state;
     enum { SHARE = 4, LIMIT = 3 };
     struct shared shared;
-    set_limited(&shared, SHARE, LIMIT);
+    set_up(&shared, SHARE, LIMIT, 0, 0);
     struct link over_device = connect_over(&shared, "tcp");
     struct link over_shm = connect_over(&shared, "shm");
     post_receives(&shared, 0, DEPTH);
@@ -363,6 +364,41 @@ static void an_endpoint_that_moves_to_a_device_is_paused_no_longer(void **state)
     clear_shared(&shared);
 }
 
+/* A receive that is too long to be copied, posted before and after the device is known. */
+static void a_long_receive_without_region_uses_one_that_covers_it(void **state)
+{
+    (void)state;
+    enum { LONG = 8192 };
+    static uint8_t bytes[LONG + 1];
+    for (uint32_t finds = 0; finds < 2; finds++) {
+        struct shared shared;
+        struct rdmux_mr *mr = NULL;
+        set_up(&shared, DEPTH, 0, RDMUX_PROVIDER_LOCAL_KEYS,
+               finds != 0 ? RDMUX_FABRIC_FIND_REGIONS : 0);
+        CHECK_OK(
+            rdmux_mr_register(shared.pair.fabric_b, bytes, LONG, RDMUX_ACCESS_LOCAL_WRITE, &mr));
+        if (finds != 0) {
+            CHECK_OK(rdmux_srq_recv(shared.srq, bytes, LONG, NULL, CONTEXT(0)));
+        }
+        struct link link = connect_over(&shared, "tcp");
+
+        CHECK_STATUS(rdmux_srq_recv(shared.srq, bytes, LONG + 1, NULL, NULL), RDMUX_INVALID);
+        CHECK_STATUS(rdmux_srq_recv(shared.srq, bytes, LONG, NULL, CONTEXT(1)),
+                     finds != 0 ? RDMUX_OK : RDMUX_INVALID);
+
+        assert_int_equal(device.shared_count, 2 * finds);
+        for (size_t i = 0; i < device.shared_count; i++) {
+            assert_ptr_equal(device.shared[i]->sges[0].addr, bytes);
+            assert_ptr_equal(device.shared[i]->sges[0].mr->mr, mr);
+        }
+        close_link(&link);
+        alarm(0);
+        CHECK_OK(rdmux_srq_destroy(shared.srq));
+        rdmux_mr_deregister(mr);
+        close_pair(&shared.pair);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -376,6 +412,7 @@ int main(void)
         cmocka_unit_test(reserved_receives_are_recalled_for_a_device_that_has_none),
         cmocka_unit_test(the_limit_counts_receives_that_a_device_holds),
         cmocka_unit_test(an_endpoint_that_moves_to_a_device_is_paused_no_longer),
+        cmocka_unit_test(a_long_receive_without_region_uses_one_that_covers_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

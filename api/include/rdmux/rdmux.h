@@ -307,6 +307,10 @@ enum {
     /* Work that may block (names, devices) is done inside the call that needs it. */
     RDMUX_FABRIC_NO_WORKER_THREAD = 1 << 2,
     RDMUX_FABRIC_NO_DEFAULT_PLUGINS = 1 << 3, /* only the plug-ins named in `plugins` are loaded */
+    /* A request whose mr is NULL uses a region that covers the bytes, as rdmux_mr_find() finds it,
+     * where the path needs one: over ib, roce and iwarp nothing is copied or registered then. The
+     * program keeps every region that covers bytes of the request until the request completes. */
+    RDMUX_FABRIC_FIND_REGIONS = 1 << 4,
 };
 
 /* rdmux_fabric_auth.method */
@@ -641,6 +645,21 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_alloc(struct rdmux_fabric 
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_create(struct rdmux_fabric *fabric,
                                                              const struct rdmux_mr_attr *attr,
                                                              struct rdmux_mr **out);
+
+/*
+ * Finds a region of the fabric that covers the bytes and grants the access; if several do, any of
+ * them. Takes O(log n) steps with n regions, and one for each region that covers the bytes and
+ * lacks a right. No lock, and no wait for a thread that creates or deregisters regions.
+ * addr, length  At least 1 byte.
+ * access        RDMUX_ACCESS_* that the region must have; 0: any region.
+ * Ownership     The region stays the program's. While the program uses the result, it deregisters
+ *               no region that covers these bytes.
+ * Threads       Any.
+ * Returns       NULL if there is none, and for an argument that is not allowed, of which
+ *               rdmux_last_error() then tells.
+ */
+RDMUX_API struct rdmux_mr *rdmux_mr_find(struct rdmux_fabric *fabric, const void *addr,
+                                         size_t length, uint32_t access);
 
 /* First byte, and length in bytes, of the region. NULL and 0 for a NULL region. Threads: any. */
 RDMUX_API void *rdmux_mr_addr(const struct rdmux_mr *mr);
@@ -1342,9 +1361,10 @@ RDMUX_API enum rdmux_status rdmux_srq_destroy(struct rdmux_srq *srq);
  * All of this section: [data path]. Threads: its cq.
  *
  * buf, length, mr   Local bytes. mr is a region that contains them, or NULL: then they may be
- *                   anywhere (a large buffer costs a registration on RDMA paths). The bytes belong
- *                   to the library until the completion, or with RDMUX_INLINE until the call
- *                   returns. length 0 is legal for sends, writes and reads (buf may then be NULL).
+ *                   anywhere (a large buffer costs a registration on RDMA paths, unless
+ *                   RDMUX_FABRIC_FIND_REGIONS finds a region). The bytes belong to the library
+ *                   until the completion, or with RDMUX_INLINE until the call returns. length 0 is
+ *                   legal for sends, writes and reads (buf may then be NULL).
  * context           The completion returns this pointer.
  * remote, offset    The place in the peer's region; offset 0 is its first byte.
  *
