@@ -75,6 +75,7 @@ struct shm_mr {
     uint64_t life;       /* of that entry */
     uint64_t generation; /* of the rights in force, 0 = none; guarded by the domain's mutex */
     int fd;              /* owned by the core; -1: peers may not map the region */
+    bool is_dmabuf;      /* the kernel copies its bytes for this process alone */
 };
 
 enum shm_arming {

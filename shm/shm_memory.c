@@ -97,8 +97,11 @@ enum rdmux_status rdmux_shm_mr_register(struct rdmux_provider_mr *base,
     mr->index = SHM_REGION_COUNT;
     mr->fd = -1;
     note_length(shm_domain_of(base->domain), attr->length);
-    if ((attr->access & RDMUX_ACCESS_NO_MAP) != 0) {
-        return RDMUX_OK; /* revocation must be absolute: peers access it through our CPU only */
+    mr->is_dmabuf = attr->dmabuf_fd != 0;
+    if ((attr->access & RDMUX_ACCESS_NO_MAP) != 0 || mr->is_dmabuf) {
+        /* Revocation must be absolute, or the kernel cannot pin the pages for a copy by the peer
+         * (VM_PFNMAP): peers access it through our CPU only. */
+        return RDMUX_OK;
     }
     if (attr->memory_fd >= 0 && rdmux_shm_memory_seal(attr->memory_fd)) {
         mr->fd = attr->memory_fd;

@@ -585,6 +585,18 @@ static bool send_pull(struct shm_ep *ep, struct rdmux_request *request)
     return true;
 }
 
+/* Returns whether a piece is in a dma-buf, from which the receiver cannot pull. */
+static bool is_in_dmabuf(const struct rdmux_request *request)
+{
+    for (uint32_t i = 0; i < request->sge_count; i++) {
+        const struct rdmux_provider_mr *mr = request->sges[i].mr;
+        if (mr != NULL && ((const struct shm_mr *)mr)->is_dmabuf) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool start_send(struct shm_ep *ep, struct rdmux_request *request)
 {
     if (request->length <= SHM_BODY_SIZE) {
@@ -599,7 +611,8 @@ static bool start_send(struct shm_ep *ep, struct rdmux_request *request)
     }
     job.kind = SHM_JOB_STREAM;
     if (request->length > SHM_CHUNK_MAX && (request->flags & RDMUX_INLINE) == 0 &&
-        atomic_load_explicit(&ep->theirs->can_copy, memory_order_relaxed) != 0) {
+        atomic_load_explicit(&ep->theirs->can_copy, memory_order_relaxed) != 0 &&
+        !is_in_dmabuf(request)) {
         return send_pull(ep, request);
     }
     return begin_request(ep, &job);

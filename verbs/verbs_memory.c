@@ -158,6 +158,36 @@ static enum rdmux_status random_address(struct verbs_mr *mr, uint64_t *out)
     return status;
 }
 
+/* Registers bytes of a dma-buf, whose pages its own driver keeps. */
+static enum rdmux_status pin_dmabuf(const struct verbs_mr *mr, uint64_t iova, int access,
+                                    struct ibv_mr **out)
+{
+    const struct verbs_domain *domain = verbs_domain_of(mr->base.domain);
+    errno = 0;
+    *out = ibv_reg_dmabuf_mr(domain->pd, mr->dmabuf_offset, mr->length, iova,
+                             (int)(mr->dmabuf_fd - 1), access);
+    if (*out != NULL) {
+        return RDMUX_OK;
+    }
+    int error = errno != 0 ? errno : EIO;
+    bool lacks = error == EOPNOTSUPP || error == ENOSYS || error == EPROTONOSUPPORT;
+    rdmux_provider_error("%s: region of %llu bytes of a dma-buf cannot be registered: %s%s",
+                         domain->device, (unsigned long long)mr->length, strerror(error),
+                         lacks ? "; the adapter or its driver takes no dma-bufs: leave its paths "
+                                 "out (attr.paths), or copy"
+                               : "");
+    return lacks ? RDMUX_UNSUPPORTED : error == ENOMEM ? RDMUX_NO_MEMORY : RDMUX_IO;
+}
+
+/* copies: see rdmux_verbs_pin(). */
+static enum rdmux_status pin_region(struct verbs_mr *mr, uint64_t iova, int access, unsigned copies,
+                                    struct ibv_mr **out)
+{
+    return mr->dmabuf_fd != 0 ? pin_dmabuf(mr, iova, access, out)
+                              : rdmux_verbs_pin(verbs_domain_of(mr->base.domain), "region",
+                                                mr->addr, mr->length, iova, access, copies, out);
+}
+
 /* Registers the region for the peer: a new key and address. */
 static enum rdmux_status make_remote_key(struct verbs_mr *mr, struct ibv_mr **out, uint64_t *iova)
 {
@@ -166,8 +196,7 @@ static enum rdmux_status make_remote_key(struct verbs_mr *mr, struct ibv_mr **ou
         rdmux_provider_error("region: no random numbers to be had");
         return status;
     }
-    return rdmux_verbs_pin(verbs_domain_of(mr->base.domain), "region", mr->addr, mr->length, *iova,
-                           mr->remote_access, 1, out);
+    return pin_region(mr, *iova, mr->remote_access, 1, out);
 }
 
 enum rdmux_status rdmux_verbs_mr_register(struct rdmux_provider_mr *base,
@@ -180,14 +209,15 @@ enum rdmux_status rdmux_verbs_mr_register(struct rdmux_provider_mr *base,
     mr->addr = attr->addr;
     mr->length = attr->length;
     mr->access = attr->access;
+    mr->dmabuf_fd = attr->dmabuf_fd;
+    mr->dmabuf_offset = attr->dmabuf_fd != 0 ? attr->dmabuf_offset : 0; /* an older core has none */
     mr->remote_access = remote_bits(domain, attr);
     int local = ((attr->access & writable) != 0 ? IBV_ACCESS_LOCAL_WRITE : 0) | ordering_bits(attr);
     if ((local & IBV_ACCESS_LOCAL_WRITE) != 0 && (attr->access & RDMUX_ACCESS_READ_SINK) != 0) {
         local |= domain->transport->sink_access;
     }
-    enum rdmux_status status = rdmux_verbs_pin(domain, "region", mr->addr, mr->length,
-                                               (uintptr_t)mr->addr, local,
-                                               mr->remote_access != 0 ? 2 : 1, &mr->local);
+    enum rdmux_status status = pin_region(mr, (uintptr_t)mr->addr, local,
+                                          mr->remote_access != 0 ? 2 : 1, &mr->local);
     if (status != RDMUX_OK || mr->remote_access == 0) {
         return status;
     }

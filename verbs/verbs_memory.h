@@ -21,7 +21,9 @@ struct verbs_mr {
     uint32_t access; /* RDMUX_ACCESS_* */
     /* IBV_ACCESS_* of the remote key; 0: the device grants no right to the peer */
     int remote_access;
-    uint64_t iova; /* the region's address for the remote key */
+    uint64_t iova;      /* the region's address for the remote key */
+    uint32_t dmabuf_fd; /* as in rdmux_provider_mr_attr, with the offset */
+    uint64_t dmabuf_offset;
     struct ibv_mr *local;
     struct ibv_mr *remote;
 };

@@ -3,6 +3,7 @@
 #ifndef RDMUX_API_CORE_MR_H
 #define RDMUX_API_CORE_MR_H
 
+#include "api/base/dmabuf.h"
 #include "api/core/fabric.h"
 
 /* An importer: an endpoint that imported a region. fabric->lock. */
@@ -46,6 +47,8 @@ struct rdmux_mr {
     int memory_fd;          /* memfd of rdmux_mr_alloc(), else -1 */
     bool allocated;         /* memory of rdmux_mr_alloc(), unmapped at the end */
     size_t mapped_size;     /* bytes to unmap */
+    struct rdmux_dmabuf dmabuf; /* that has the bytes */
+    uint64_t dmabuf_offset;     /* of the first byte in it */
     uint32_t index;         /* in the region table */
     uint64_t id;            /* never used again in the fabric's life */
     struct rdmux_list link; /* fabric->regions */

@@ -176,6 +176,7 @@ static void free_memory(struct rdmux_mr *mr)
     if (mr->memory_fd >= 0) {
         close(mr->memory_fd);
     }
+    rdmux_dmabuf_close(&mr->dmabuf);
 }
 
 int rdmux_provider_mr_fd(const struct rdmux_provider_mr *registration)
@@ -204,6 +205,8 @@ static enum rdmux_status register_with(struct rdmux_mr *mr, struct rdmux_provide
         .access = mr->access,
         .ordering = mr->ordering,
         .memory_fd = mr->memory_fd,
+        .dmabuf_fd = (uint32_t)(mr->dmabuf.fd + 1),
+        .dmabuf_offset = mr->dmabuf_offset,
     };
     rdmux_error_clear();
     enum rdmux_status status = ops->mr_register(registration, &attr);
@@ -323,8 +326,17 @@ static enum rdmux_status check_attr(const struct rdmux_mr_attr *attr)
                           "region: length of %zu bytes at addr %p ends beyond the address space",
                           attr->length, attr->addr);
     }
-    if (attr->dmabuf_fd != 0 || attr->dmabuf_offset != 0) {
-        return rdmux_fail(RDMUX_UNSUPPORTED, "region: dmabufs are not supported by this version");
+    if (attr->dmabuf_fd == 0 && attr->dmabuf_offset != 0) {
+        return rdmux_fail(RDMUX_INVALID, "region: dmabuf_offset %llu without dmabuf_fd",
+                          (unsigned long long)attr->dmabuf_offset);
+    }
+    if (attr->dmabuf_fd != 0 &&
+        (attr->addr != NULL || attr->page_size != 0 || attr->numa_node != 0)) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "region: %s with dmabuf_fd; the dma-buf has the bytes, and maps them",
+                          attr->addr != NULL     ? "addr"
+                          : attr->page_size != 0 ? "page_size"
+                                                 : "numa_node");
     }
     if (attr->ordering > RDMUX_ORDERING_RELAXED) {
         return rdmux_fail(RDMUX_INVALID, "region: unknown ordering %u", attr->ordering);
@@ -401,6 +413,24 @@ static bool make_condition(pthread_cond_t *condition)
     return made;
 }
 
+/* Takes the region's bytes: the caller's, a dma-buf's, or new ones. On failure it takes nothing. */
+static enum rdmux_status take_memory(struct rdmux_mr *mr, const struct rdmux_mr_attr *attr)
+{
+    const bool writes = (mr->access & ACCESS_WRITES) != 0;
+    if (attr->dmabuf_fd != 0) {
+        enum rdmux_status status = rdmux_dmabuf_open(attr, writes, &mr->dmabuf);
+        mr->addr = mr->dmabuf.addr;
+        mr->dmabuf_offset = attr->dmabuf_offset;
+        return status;
+    }
+    if (attr->addr != NULL) {
+        mr->addr = attr->addr;
+        return rdmux_mapping_check(mr->addr, mr->length, writes);
+    }
+    mr->allocated = true;
+    return allocate_memory(mr, attr);
+}
+
 static enum rdmux_status create_region(struct rdmux_fabric *fabric,
                                        const struct rdmux_mr_attr *attr, struct rdmux_mr **out)
 {
@@ -420,6 +450,7 @@ static enum rdmux_status create_region(struct rdmux_fabric *fabric,
     mr->access = attr->access;
     mr->ordering = attr->ordering;
     mr->memory_fd = -1;
+    mr->dmabuf.fd = -1;
     mr->id = atomic_fetch_add(&fabric->next_id, 1);
     rdmux_list_init(&mr->link);
     rdmux_list_init(&mr->importers);
@@ -430,18 +461,9 @@ static enum rdmux_status create_region(struct rdmux_fabric *fabric,
         status = rdmux_fail(RDMUX_NO_MEMORY, "region: no memory for its condition variable");
         goto release;
     }
-    if (attr->addr != NULL) {
-        mr->addr = attr->addr;
-        status = rdmux_mapping_check(mr->addr, mr->length, (mr->access & ACCESS_WRITES) != 0);
-        if (status != RDMUX_OK) {
-            goto destroy_condition;
-        }
-    } else {
-        mr->allocated = true;
-        status = allocate_memory(mr, attr);
-        if (status != RDMUX_OK) {
-            goto destroy_condition;
-        }
+    status = take_memory(mr, attr);
+    if (status != RDMUX_OK) {
+        goto destroy_condition;
     }
     status = enter_fabric(fabric, mr);
     if (status != RDMUX_OK) {

@@ -636,6 +636,44 @@ static void found_target(struct side *side)
     side_finish(side);
 }
 
+/* ------------------------------------------------------------------------------------- dma-bufs */
+
+static void no_dmabuf_initiator(struct side *side)
+{
+    int ends[2];
+    struct rdmux_mr *mr = CTX(1);
+    struct rdmux_mr_attr attr = RDMUX_MR_ATTR_INIT;
+    side_open_pair(side, NULL);
+    EXPECT(pipe(ends) == 0, "pipe: %s", strerror(errno));
+    int memory = memfd_create("no dma-buf", MFD_CLOEXEC);
+    EXPECT(memory >= 0 && ftruncate(memory, (off_t)(4 * PAGE)) == 0, "memfd: %s", strerror(errno));
+    EXPECT(lseek(memory, 5, SEEK_SET) == 5, "lseek: %s", strerror(errno));
+    const int files[] = { memory, ends[0], ends[1] };
+    attr.length = PAGE;
+    for (size_t i = 0; i < COUNT_OF(files); i++) {
+        attr.dmabuf_fd = (uint32_t)(files[i] + 1);
+        attr.access = i == 0 ? RDMUX_ACCESS_LOCAL_WRITE : 0;
+        EXPECT_STATUS(rdmux_mr_create(side->fabric, &attr, &mr), RDMUX_INVALID);
+        EXPECT(mr == NULL, "a region after RDMUX_INVALID");
+    }
+    EXPECT(lseek(memory, 0, SEEK_CUR) == 5, "the file's position was changed");
+    attr.dmabuf_fd = (uint32_t)(memory + 1);
+    attr.dmabuf_offset = 1;
+    EXPECT_STATUS(rdmux_mr_create(side->fabric, &attr, &mr), RDMUX_INVALID);
+    (void)close(memory);
+    attr.dmabuf_offset = 0;
+    EXPECT_STATUS(rdmux_mr_create(side->fabric, &attr, &mr), RDMUX_INVALID);
+    attr.dmabuf_fd = UINT32_MAX;
+    EXPECT_STATUS(rdmux_mr_create(side->fabric, &attr, &mr), RDMUX_INVALID);
+    attr.dmabuf_fd = 0;
+    attr.dmabuf_offset = PAGE;
+    EXPECT_STATUS(rdmux_mr_create(side->fabric, &attr, &mr), RDMUX_INVALID);
+    EXPECT(write(ends[1], "", 1) == 1, "the pipe does not work any more");
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    side_finish(side);
+}
+
 /* ----------------------------------------------------------------------------- regions as made */
 
 static void make_initiator(struct side *side)
@@ -680,8 +718,8 @@ static void make_initiator(struct side *side)
     EXPECT_OK(rdmux_mr_create(side->fabric, &attr, &mr));
     rdmux_mr_deregister(mr);
     attr.ordering = RDMUX_ORDERING_DEFAULT;
-    attr.dmabuf_fd = 1;
-    EXPECT_STATUS(rdmux_mr_create(side->fabric, &attr, &mr), RDMUX_UNSUPPORTED);
+    attr.dmabuf_fd = 1; /* the standard input, which is none */
+    EXPECT_STATUS(rdmux_mr_create(side->fabric, &attr, &mr), RDMUX_INVALID);
     side_finish(side);
 }
 
@@ -829,6 +867,11 @@ static const struct conformance_case cases[] = {
       "requests without region work within, across and beyond the regions that they may use, which "
       "come and go",
       NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 0, 0, found_initiator, found_target },
+    { "6.21, -6.21",
+      "descriptors that are closed, or of other kinds than dma-bufs, make no region and stay as "
+      "they "
+      "were",
+      0, 0, 0, no_dmabuf_initiator, alone_target },
     { "6.15, 2.7", "a region with NO_MAP is never mapped by the peer, and works",
       NEEDS_WRITE | NEEDS_READ, 0, 0, no_map_initiator, no_map_target },
     { "6.13, 6.14",

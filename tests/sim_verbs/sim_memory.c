@@ -187,8 +187,9 @@ static struct sim_mr *region_make(struct sim_context *context, void *addr, size_
     return mr;
 }
 
-struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
-                                unsigned int access)
+/* pages: mapped for the region alone, to unmap with it; NULL: the program's memory. */
+static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                          unsigned int access, void *pages)
 {
     struct sim_context *context = sim_context_of(pd->context);
     struct sim_world *world = context->world;
@@ -200,6 +201,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
         mr->pd = mr->ib.pd = pd;
         mr->iova = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
         mr->access = access;
+        mr->pages = pages;
         sim_pd_use(pd, 1);
     }
     sim_unlock(world);
@@ -208,6 +210,12 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
         return NULL;
     }
     return &mr->ib;
+}
+
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                                unsigned int access)
+{
+    return reg(pd, addr, length, iova, access, NULL);
 }
 
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
@@ -224,14 +232,24 @@ struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uin
 struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
                                  int fd, int access)
 {
-    (void)pd;
-    (void)offset;
-    (void)length;
-    (void)iova;
-    (void)fd;
-    (void)access;
-    errno = EOPNOTSUPP;
-    return NULL;
+    const struct sim_device *device = sim_context_of(pd->context)->device;
+    if (device->options.dmabuf == 0) {
+        errno = EOPNOTSUPP;
+        return NULL;
+    }
+    bool writes = (access & IBV_ACCESS_LOCAL_WRITE) != 0;
+    void *pages = mmap(NULL, length, PROT_READ | (writes ? PROT_WRITE : 0), MAP_SHARED, fd,
+                       (off_t)offset);
+    if (pages == MAP_FAILED) {
+        return NULL;
+    }
+    struct ibv_mr *mr = reg(pd, pages, length, iova, (unsigned int)access, pages);
+    if (mr == NULL) {
+        int error = errno;
+        (void)munmap(pages, length);
+        errno = error;
+    }
+    return mr;
 }
 
 int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
@@ -263,6 +281,9 @@ int ibv_dereg_mr(struct ibv_mr *mr)
         context->objects--;
         world->objects--;
         sim_pd_use(sim->pd, -1);
+        if (sim->pages != NULL) {
+            (void)munmap(sim->pages, sim->length);
+        }
         sim_free(sim);
     }
     sim_unlock(world);

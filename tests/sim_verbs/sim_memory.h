@@ -32,6 +32,7 @@ struct sim_mr {
     uint32_t lkey;
     uint32_t rkey;
     unsigned int access;
+    void *pages; /* of a dma-buf, mapped for this region; NULL: none */
 };
 
 void sim_pd_use(struct ibv_pd *pd, int difference);

@@ -154,6 +154,7 @@ static const struct option device_table[] = {
     DEVICE("swapped", CHOICE, swapped, 0, swaps),
     DEVICE("inline_right", CHOICE, inline_right, 0, yes_no),
     DEVICE("nothing_needs_key", CHOICE, nothing_needs_key, 0, yes_no),
+    DEVICE("dmabuf", CHOICE, dmabuf, 0, yes_no),
     DEVICE("mute_refusals", CHOICE, mute_refusals, 0, yes_no),
     DEVICE("swallow", TIME, swallow, CENTURY, NULL),
     TEXT_OF("name", struct sim_device_options, name),

@@ -78,6 +78,7 @@ struct sim_device_options {
     uint64_t swapped;      /* results of atomics come in the other byte order */
     uint64_t inline_right; /* bytes of inline requests arrive; no: bytes after the 32nd are zero */
     uint64_t nothing_needs_key; /* writes and reads of no bytes are refused without a good key */
+    uint64_t dmabuf;            /* ibv_reg_dmabuf_mr() works */
     uint64_t mute_refusals;     /* a target's refusal is never sent, as if it were always lost */
     uint64_t swallow;           /* iWARP: time for which rdma_connect() blocks; 0: it does not */
     char name[IBV_SYSFS_NAME_MAX];

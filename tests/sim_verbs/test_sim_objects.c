@@ -332,7 +332,7 @@ static void registrations_follow_their_manual_page(void **state)
     assert_null(ibv_reg_mr(pd, hole, pages, IBV_ACCESS_LOCAL_WRITE));
     assert_int_equal(errno, EFAULT);
     assert_int_equal(munmap(hole, pages), 0);
-    assert_null(ibv_reg_dmabuf_mr(pd, 0, 64, 0, 1, 0));
+    assert_null(ibv_reg_dmabuf_mr(pd, 0, 64, 0, 1, 0)); /* the option dmabuf is off */
     assert_int_equal(errno, EOPNOTSUPP);
     assert_int_equal(ibv_dealloc_pd(pd), 0);
     assert_int_equal(ibv_close_device(context), 0);

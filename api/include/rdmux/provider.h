@@ -414,7 +414,12 @@ struct rdmux_provider_mr_attr {
     /* A memfd that holds the bytes from its offset 0 (rdmux_mr_alloc()); -1 for memory of the
      * caller. It stays the core's. */
     int memory_fd;
-    uint32_t spare;
+    /* 1 + the descriptor of a dma-buf that has the bytes from dmabuf_offset on, a multiple of the
+     * page size; 0: none. addr is where this process has mapped them: its processor may access
+     * them there, and nothing may pin them by that address (mlock, process_vm_readv of another
+     * process). It stays the core's, as long as the registration lives. */
+    uint32_t dmabuf_fd;
+    uint64_t dmabuf_offset;
 };
 
 /* rdmux_provider_ops.post flags */

@@ -605,7 +605,18 @@ enum {
  *             The library takes smaller pages if the system has none of these. Over shm a peer does
  *             not map huge pages: the kernel or the target's CPU copies.
  * numa_node   1 + the node wished for an allocation; 0 = no wish.
- * dmabuf_fd   1 + the descriptor of a dmabuf; reserved: RDMUX_UNSUPPORTED.
+ * dmabuf_fd   1 + the descriptor of a dma-buf, a buffer of a device's driver (Linux:
+ *             Documentation/driver-api/dma-buf.rst), which has the bytes; 0: none. addr, page_size
+ *             and numa_node are 0 then. The caller may close the descriptor after the call: the
+ *             library has its own until rdmux_mr_deregister(). The library maps the bytes
+ *             (rdmux_mr_addr()), so their driver has to allow that. Adapters get the dma-buf itself
+ *             (ibv_reg_dmabuf_mr); a region is RDMUX_UNSUPPORTED while the fabric uses one that
+ *             takes none, and an adapter that would be used later loses its paths. Peers on the
+ *             same host do not map the bytes: the target's CPU copies. Requests on the bytes name
+ *             the region. From creation to deregistration the processor has access to the bytes
+ *             (DMA_BUF_IOCTL_SYNC); a program whose device is not coherent with the processor's
+ *             caches ends and begins it around the device's work.
+ * dmabuf_offset  Place of the region's first byte in the dma-buf, a multiple of the page size.
  */
 struct rdmux_mr_attr {
     uint32_t size;
@@ -641,7 +652,9 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_alloc(struct rdmux_fabric 
                                                             size_t length, uint32_t access,
                                                             struct rdmux_mr **out);
 
-/* The general form of the two above. Threads and errors as rdmux_mr_register(). */
+/* The general form of the two above. Threads and errors as rdmux_mr_register(); with dmabuf_fd
+ * RDMUX_INVALID stands also for a descriptor that is not open, is no dma-buf or does not allow the
+ * access, and for bytes that the dma-buf does not have. RDMUX_IO: its driver failed. */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_create(struct rdmux_fabric *fabric,
                                                              const struct rdmux_mr_attr *attr,
                                                              struct rdmux_mr **out);
