@@ -449,6 +449,11 @@ rdmux_dead_keys() {
     "$RDMUX_BUILD/tests/tools/dead_key" "$1" "$(of "$(adapter_of "$1")" ADDRESS)"
 }
 
+# rdmux_dmabufs PROVIDER: regions over dma-bufs of the kernel.
+rdmux_dmabufs() {
+    "$RDMUX_BUILD/tests/soft_rdma/dmabuf" "$1" "$(of "$(adapter_of "$1")" ADDRESS)"
+}
+
 # rdmux_demo PROVIDER: explain, copy and perf between two processes.
 rdmux_demo() {
     head -c 3000000 /dev/urandom >/tmp/file

@@ -395,6 +395,8 @@ rdmux_over() {
         check "no request by a dead key completes with success over $1" \
             guest "${programs[@]}" --with "$build/tests/tools" -- rdmux_dead_keys "$1"
     fi
+    check "regions over dma-bufs work over $1, or are refused with the reason" \
+        guest "${programs[@]}" -- rdmux_dmabufs "$1"
     if [[ $1 == iwarp ]]; then
         check 'an address of iwarp that drops all packets delays no other connection' \
             guest "${programs[@]}" --with "$build/tests/tools" -- rdmux_stalls 1000
