@@ -204,7 +204,7 @@ struct rdmux_fabric {
     struct rdmux_region_table *table; /* target.c */
     /* Living regions by their bytes, from creation's end on. Changes: setup_lock. */
     struct rdmux_span_index *spans;
-    struct rdmux_list served_cqs;     /* cq_service.c; step_lock */
+    struct rdmux_list served_cqs; /* cq_service.c; step_lock */
     /* shake.c; NULL before the first handshake of a pending connection; step_lock */
     struct rdmux_shakes *shakes;
     _Atomic uint64_t next_id; /* next id of endpoints and connections */

@@ -44,17 +44,17 @@ struct rdmux_mr {
     size_t length;
     uint32_t access;
     uint32_t ordering;
-    int memory_fd;          /* memfd of rdmux_mr_alloc(), else -1 */
-    bool allocated;         /* memory of rdmux_mr_alloc(), unmapped at the end */
-    size_t mapped_size;     /* bytes to unmap */
+    int memory_fd;              /* memfd of rdmux_mr_alloc(), else -1 */
+    bool allocated;             /* memory of rdmux_mr_alloc(), unmapped at the end */
+    size_t mapped_size;         /* bytes to unmap */
     struct rdmux_dmabuf dmabuf; /* that has the bytes */
     uint64_t dmabuf_offset;     /* of the first byte in it */
-    uint32_t index;         /* in the region table */
-    uint64_t id;            /* never used again in the fabric's life */
-    struct rdmux_list link; /* fabric->regions */
-    bool is_exported;       /* fabric->lock, with token and importers */
-    bool is_granted;        /* exported to single peers with secrets->grant; fabric->lock */
-    bool is_given_raw;      /* rdmux_mr_raw() gave its key out; fabric->lock */
+    uint32_t index;             /* in the region table */
+    uint64_t id;                /* never used again in the fabric's life */
+    struct rdmux_list link;     /* fabric->regions */
+    bool is_exported;           /* fabric->lock, with token and importers */
+    bool is_granted;            /* exported to single peers with secrets->grant; fabric->lock */
+    bool is_given_raw;          /* rdmux_mr_raw() gave its key out; fabric->lock */
     struct rdmux_mr_secrets *secrets; /* NULL: the region was never exported; fabric->lock */
     struct rdmux_list importers;
     uint32_t revoke_number;  /* number of the revocation in progress */

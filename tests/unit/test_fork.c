@@ -157,6 +157,7 @@ static int try_objects(struct scene *scene)
     rdmux_remote_close(scene->remote);
     EXPECT_INVALID(rdmux_mr_register(pair->fabric_a, scene->bytes, sizeof(scene->bytes), 0, &mr));
     EXPECT_INVALID(rdmux_mr_alloc(pair->fabric_a, 100, 0, &mr));
+    EXPECT(rdmux_mr_find(pair->fabric_b, rdmux_mr_addr(scene->mr), 1, 0) == NULL);
     EXPECT_INVALID(rdmux_mr_export(scene->mr, &token));
     EXPECT_INVALID(rdmux_mr_revoke(scene->mr));
     rdmux_mr_deregister(scene->mr);

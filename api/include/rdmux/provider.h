@@ -415,9 +415,9 @@ struct rdmux_provider_mr_attr {
      * caller. It stays the core's. */
     int memory_fd;
     /* 1 + the descriptor of a dma-buf that has the bytes from dmabuf_offset on, a multiple of the
-     * page size; 0: none. addr is where this process has mapped them: its processor may access
-     * them there, and nothing may pin them by that address (mlock, process_vm_readv of another
-     * process). It stays the core's, as long as the registration lives. */
+     * page size; 0: none. addr is where this process has mapped them. Its own accesses there work;
+     * the kernel pins no pages by that address, for a device or for a copy by another process. The
+     * descriptor stays the core's, and open as long as the registration lives. */
     uint32_t dmabuf_fd;
     uint64_t dmabuf_offset;
 };
