@@ -322,6 +322,47 @@ static void a_very_long_write_is_posted_in_pieces(void **state)
 }
 
 /* An atomic is not segmented, however short the peer's messages are. */
+/* a's device takes 20,000 bytes, and both sides wish for more. */
+static void a_wish_for_long_messages_gets_what_the_device_takes(void **state)
+{
+    (void)state;
+    enum { LIMIT = 20000 };
+    static uint8_t bytes[LIMIT + 1];
+    static uint8_t there[LIMIT];
+    struct scene scene;
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    struct rdmux_explanation *explanation = NULL;
+    attr.flags = RDMUX_EP_SEND_WISH;
+    attr.max_send = 1 << 20;
+    memset(&scene, 0, sizeof(scene));
+    open_sides(&scene.pair, "tcp", RDMUX_FABRIC_NO_SERVICE_THREAD, 0);
+    make_device(scene.pair.fabric_a, RDMUX_PROVIDER_LOCAL_KEYS, LIMIT);
+
+    finish_scene(&scene, &attr, SHORT);
+
+    struct rdmux_ep *const eps[] = { scene.pair.a, scene.pair.b };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(eps); i++) {
+        CHECK_OK(rdmux_ep_info(eps[i], &info));
+        assert_int_equal(info.max_send, LIMIT);
+        assert_int_equal(info.max_recv, LIMIT);
+        CHECK_OK(rdmux_ep_explanation(eps[i], &explanation));
+        const char *text = explanation->candidates[explanation->chosen]->text;
+        assert_non_null(strstr(text,
+                               "connector wishes to send messages of 1048576 bytes, this path "
+                               "takes 20000"));
+        rdmux_explanation_free(explanation);
+    }
+    CHECK_STATUS(rdmux_send(scene.pair.a, bytes, LIMIT + 1, NULL, NULL, 0), RDMUX_LENGTH);
+    memset(bytes, 7, LIMIT);
+    CHECK_OK(rdmux_recv(scene.pair.b, there, LIMIT, NULL, NULL));
+    CHECK_OK(rdmux_send(scene.pair.a, bytes, LIMIT, NULL, NULL, 0));
+    expect_entry(scene.pair.cq_a, RDMUX_WC_SEND, RDMUX_OK);
+    expect_entry(scene.pair.cq_b, RDMUX_WC_RECV, RDMUX_OK);
+    assert_memory_equal(there, bytes, LIMIT);
+    clear_scene(&scene);
+}
+
 static void an_atomic_is_not_cut_into_pieces(void **state)
 {
     (void)state;
@@ -740,6 +781,7 @@ int main(void)
         cmocka_unit_test(a_waiting_request_does_not_hold_back_the_one_before_it),
         cmocka_unit_test(a_device_works_without_library_threads),
         cmocka_unit_test(a_very_long_write_is_posted_in_pieces),
+        cmocka_unit_test(a_wish_for_long_messages_gets_what_the_device_takes),
         cmocka_unit_test(an_atomic_is_not_cut_into_pieces),
         cmocka_unit_test(the_pieces_of_an_inline_write_are_inline),
         cmocka_unit_test(a_request_with_posted_pieces_is_in_doubt),

@@ -439,9 +439,9 @@ static enum rdmux_status device_post(struct rdmux_provider_ep *ep, struct rdmux_
     return tcp_ops->post(ep, requests, count, flags, posted);
 }
 
-static struct rdmux_fabric *open_device_fabric(struct meter *meter)
+static struct rdmux_fabric *open_device_fabric(struct meter *meter, uint32_t flags)
 {
-    struct rdmux_fabric *fabric = open_metered_fabric("tcp", 0, NULL, meter);
+    struct rdmux_fabric *fabric = open_metered_fabric("tcp", flags, NULL, meter);
     for (size_t i = 0; i < fabric->registry.count; i++) {
         struct rdmux_provider_entry *entry = &fabric->registry.entries[i];
         if (strcmp(entry->name, "tcp") == 0) {
@@ -463,7 +463,8 @@ static void lists_without_keys_get_new_ones_on_each_path(void **state)
     static const size_t lengths[] = { 8, 100, 9000, 60000, BYTES };
     static uint8_t from[BYTES];
     static uint8_t back[BYTES];
-    for (int registered = 0; registered < 2; registered++) {
+    /* the read's region is not there, named, or found */
+    for (int registered = 0; registered < 3; registered++) {
         struct meter meter = { .left = 0 };
         struct meter other = { .left = 0 };
         struct pair pair = { .a = NULL };
@@ -472,7 +473,7 @@ static void lists_without_keys_get_new_ones_on_each_path(void **state)
         struct rdmux_mr *local = NULL;
         attr.failover = RDMUX_FAILOVER_ON;
         attr.max_send = attr.max_recv = 20000; /* of the path */
-        pair.fabric_a = open_device_fabric(&meter);
+        pair.fabric_a = open_device_fabric(&meter, registered == 2 ? RDMUX_FABRIC_FIND_REGIONS : 0);
         pair.fabric_b = open_metered_fabric("tcp", 0, NULL, &other);
         pair.cq_a = create_cq(pair.fabric_a);
         pair.cq_b = create_cq(pair.fabric_b);
@@ -483,7 +484,7 @@ static void lists_without_keys_get_new_ones_on_each_path(void **state)
         CHECK_OK(
             rdmux_mr_register(pair.fabric_a, back, sizeof(back), RDMUX_ACCESS_LOCAL_WRITE, &local));
         struct rdmux_remote *remote = import_region(pair.a, mr);
-        struct rdmux_mr *key = registered != 0 ? local : NULL;
+        struct rdmux_mr *key = registered == 1 ? local : NULL;
         for (size_t round = 0; round < ROUNDS * RDMUX_COUNT_OF(lengths); round++) {
             size_t length = lengths[round % RDMUX_COUNT_OF(lengths)];
             struct rdmux_sge out[PIECES];
@@ -543,7 +544,7 @@ static void messages_into_receives_without_keys_arrive_once(void **state)
         struct rdmux_ep_attr attr = traffic_attr;
         attr.failover = RDMUX_FAILOVER_ON;
         attr.max_send = attr.max_recv = 20000; /* of the path */
-        pair.fabric_a = open_device_fabric(&meter);
+        pair.fabric_a = open_device_fabric(&meter, 0);
         pair.fabric_b = open_metered_fabric("tcp", 0, NULL, &other);
         pair.cq_a = create_cq(pair.fabric_a);
         pair.cq_b = create_cq(pair.fabric_b);
