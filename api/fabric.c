@@ -67,6 +67,45 @@ static enum rdmux_status take_log_environment(struct rdmux_fabric *fabric, const
                       text);
 }
 
+static enum rdmux_status check_plugins(const struct rdmux_fabric_attr *attr)
+{
+    if (attr->plugin_count != 0 && attr->plugins == NULL) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_fabric_open: attr.plugins is NULL, plugin_count is %zu",
+                          attr->plugin_count);
+    }
+    for (size_t i = 0; i < attr->plugin_count; i++) {
+        if (attr->plugins[i] == NULL) {
+            return rdmux_fail(RDMUX_INVALID, "rdmux_fabric_open: attr.plugins[%zu] is NULL", i);
+        }
+    }
+    if (attr->builtin_count != 0 && attr->builtin == NULL) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_fabric_open: attr.builtin is NULL, builtin_count is %zu",
+                          attr->builtin_count);
+    }
+    for (size_t i = 0; i < attr->builtin_count; i++) {
+        if (attr->builtin[i] == NULL) {
+            return rdmux_fail(RDMUX_INVALID, "rdmux_fabric_open: attr.builtin[%zu] is NULL", i);
+        }
+    }
+    return RDMUX_OK;
+}
+
+static enum rdmux_status check_hooks(const struct rdmux_fabric_attr *attr)
+{
+    if ((attr->allocate == NULL) != (attr->release == NULL)) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_fabric_open: attr.allocate and attr.release come together");
+    }
+    if (attr->log_level > RDMUX_LOG_TRACE) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_fabric_open: attr.log_level %u is not one of RDMUX_LOG_*",
+                          attr->log_level);
+    }
+    return RDMUX_OK;
+}
+
 static enum rdmux_status take_attr(const struct rdmux_fabric_attr *from,
                                    struct rdmux_fabric_attr *to)
 {
@@ -84,26 +123,8 @@ static enum rdmux_status take_attr(const struct rdmux_fabric_attr *from,
         return rdmux_fail(RDMUX_INVALID, "rdmux_fabric_open: attr.flags 0x%x are unknown",
                           to->flags & ~(uint32_t)KNOWN_FLAGS);
     }
-    if (to->plugin_count != 0 && to->plugins == NULL) {
-        return rdmux_fail(RDMUX_INVALID,
-                          "rdmux_fabric_open: attr.plugins is NULL, plugin_count is %zu",
-                          to->plugin_count);
-    }
-    for (size_t i = 0; i < to->plugin_count; i++) {
-        if (to->plugins[i] == NULL) {
-            return rdmux_fail(RDMUX_INVALID, "rdmux_fabric_open: attr.plugins[%zu] is NULL", i);
-        }
-    }
-    if ((to->allocate == NULL) != (to->release == NULL)) {
-        return rdmux_fail(RDMUX_INVALID,
-                          "rdmux_fabric_open: attr.allocate and attr.release come together");
-    }
-    if (to->log_level > RDMUX_LOG_TRACE) {
-        return rdmux_fail(RDMUX_INVALID,
-                          "rdmux_fabric_open: attr.log_level %u is not one of RDMUX_LOG_*",
-                          to->log_level);
-    }
-    return RDMUX_OK;
+    enum rdmux_status status = check_plugins(to);
+    return status == RDMUX_OK ? check_hooks(to) : status;
 }
 
 /* ----------------------------------------------------------------------------------------- life */

@@ -10,6 +10,10 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/rdmux)
 install(TARGETS rdmux rdmux_static EXPORT rdmux-targets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET rdmux_verbs_static)
+    install(TARGETS rdmux_verbs_static EXPORT rdmux-targets
+            ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 install(DIRECTORY api/include/rdmux DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.h")
 
@@ -28,8 +32,15 @@ install(FILES ${PROJECT_BINARY_DIR}/rdmux-config.cmake
               ${PROJECT_BINARY_DIR}/rdmux-config-version.cmake
         DESTINATION ${package_dir})
 
-configure_file(cmake/rdmux.pc.in rdmux.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/rdmux.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+set(packages rdmux rdmux-static)
+if(TARGET rdmux_verbs_static)
+    list(APPEND packages rdmux-verbs-static)
+endif()
+foreach(package IN LISTS packages)
+    configure_file(cmake/${package}.pc.in ${package}.pc @ONLY)
+    install(FILES ${PROJECT_BINARY_DIR}/${package}.pc
+            DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()
 
 # For authors of bindings.
 install(FILES docs/interface.json DESTINATION ${CMAKE_INSTALL_DATADIR}/rdmux)

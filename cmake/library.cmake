@@ -58,6 +58,9 @@ foreach(library rdmux rdmux_static)
 endforeach()
 target_link_libraries(rdmux PRIVATE Threads::Threads ${CMAKE_DL_LIBS} ${crypto_library})
 target_link_libraries(rdmux_static INTERFACE Threads::Threads ${CMAKE_DL_LIBS} ${crypto_library})
+# Programs and libraries do not export the names of their copy: librdmux.so, or a library with
+# another copy, would be bound to it.
+target_link_options(rdmux_static INTERFACE LINKER:--exclude-libs,librdmux.a)
 set(rdmux_pc_private "-pthread -ldl")
 if(OPENSSL_FOUND)
     string(APPEND rdmux_pc_private " -lssl -lcrypto")

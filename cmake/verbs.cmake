@@ -52,3 +52,14 @@ set_target_properties(rdmux_verbs PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/rdmux
     INSTALL_RPATH "$ORIGIN/..")
 install(TARGETS rdmux_verbs LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/rdmux)
+
+# The same objects for programs that link librdmux.a, without what that has already, and without the
+# entry of the file. install.cmake installs it.
+add_library(rdmux_verbs_static STATIC
+            $<FILTER:$<TARGET_OBJECTS:rdmux_verbs>,EXCLUDE,/(credits|credit_scheduler|verbs_entry)[.]c>)
+add_library(rdmux::verbs_static ALIAS rdmux_verbs_static)
+set_target_properties(rdmux_verbs_static PROPERTIES
+    OUTPUT_NAME rdmux_verbs EXPORT_NAME verbs_static LINKER_LANGUAGE C)
+target_link_libraries(rdmux_verbs_static INTERFACE rdmux_static
+    $<BUILD_INTERFACE:${RDMUX_IBVERBS_LIBRARY}> $<BUILD_INTERFACE:${RDMUX_RDMACM_LIBRARY}>
+    $<INSTALL_INTERFACE:ibverbs> $<INSTALL_INTERFACE:rdmacm>)

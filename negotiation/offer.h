@@ -18,8 +18,9 @@ struct rdmux_offer_path {
      * explain. */
     struct rdmux_local_path path;
     uint32_t trusted; /* 1: this side treats it as encrypted */
-    /* This side's only, never on the wire: the provider's judgement of reach bytes; NULL on a
-     * decoded offer. */
+    /* This side's only, never on the wire: rdmux_path_info.source; the provider's judgement of reach
+     * bytes. NULL on a decoded offer. */
+    const char *source;
     enum rdmux_reason (*reach)(const uint8_t *ours, size_t ours_length, const uint8_t *theirs,
                                size_t theirs_length, char *text);
 };

@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "providers/loader.h"
 
+#include "providers/binding.h"
 #include "providers/trust.h"
 
 #include <dlfcn.h>
 #include <limits.h>
-#include <link.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <unistd.h>
 
-static const char LIBRARY_NAME[] = "librdmux.so";
 static const char tell_author[] = "this is a defect of the plug-in: tell its author";
 
 /* Names of the operations, in the table's order. */
@@ -213,33 +211,29 @@ static void *open_file(const char *path, struct rdmux_refusal *refusal)
     return NULL;
 }
 
-/* Returns whether the plug-in uses this copy of rdmux, and not a second one that it loaded. */
-static bool is_ours(void *handle)
+enum rdmux_status rdmux_plugin_check(const struct rdmux_plugin *plugin,
+                                     struct rdmux_refusal *refusal)
 {
-    void *theirs = dlsym(handle, "rdmux_version");
-    Dl_info our_file = { 0 };
-    Dl_info their_file = { 0 };
-    if (theirs == NULL || dladdr(LIBRARY_NAME, &our_file) == 0 || dladdr(theirs, &their_file) == 0) {
-        return true; /* no second copy: the symbols come from the program */
+    if (plugin->abi != RDMUX_PROVIDER_ABI) {
+        return refuse_abi(refusal, plugin->abi);
     }
-    return our_file.dli_fbase == their_file.dli_fbase;
+    if (plugin->count == 0 || plugin->providers == NULL) {
+        return refuse_plugin(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author, "it brings no provider");
+    }
+    return RDMUX_OK;
 }
 
 enum rdmux_status rdmux_plugin_load(const char *path, const struct rdmux_plugin **out,
                                     struct rdmux_refusal *refusal)
 {
     char judged[PATH_MAX];
-    if (rdmux_trust_check(path, RDMUX_TRUST_FILE, judged, refusal) != RDMUX_OK) {
+    if (rdmux_trust_check(path, RDMUX_TRUST_FILE, judged, refusal) != RDMUX_OK ||
+        rdmux_binding_check(refusal) != RDMUX_OK) {
         return RDMUX_NO_PATH;
     }
     void *handle = open_file(judged, refusal);
-    if (handle == NULL) {
+    if (handle == NULL || rdmux_binding_check_opened(handle, refusal) != RDMUX_OK) {
         return RDMUX_NO_PATH;
-    }
-    if (!is_ours(handle)) {
-        return refuse_plugin(refusal, RDMUX_REASON_BAD_PLUGIN,
-                             "link program and plug-in with the same librdmux.so",
-                             "it brought a second copy of rdmux into the process");
     }
     rdmux_plugin_fn entry = NULL;
     void *symbol = dlsym(handle, RDMUX_PLUGIN_SYMBOL);
@@ -254,62 +248,14 @@ enum rdmux_status rdmux_plugin_load(const char *path, const struct rdmux_plugin 
         return refuse_plugin(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author,
                              "its %s() returned NULL", RDMUX_PLUGIN_SYMBOL);
     }
-    if (plugin->abi != RDMUX_PROVIDER_ABI) {
-        return refuse_abi(refusal, plugin->abi);
-    }
-    if (plugin->count == 0 || plugin->providers == NULL) {
-        return refuse_plugin(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author, "it brings no provider");
+    if (rdmux_plugin_check(plugin, refusal) != RDMUX_OK) {
+        return RDMUX_NO_PATH;
     }
     *out = plugin;
     return RDMUX_OK;
 }
 
 /* --------------------------------------------------------------------------------------- folder */
-
-struct search {
-    uintptr_t address; /* of an object in this library */
-    char *out;
-    size_t size;
-};
-
-static bool folder_contains(const struct dl_phdr_info *object, uintptr_t address)
-{
-    for (size_t i = 0; i < object->dlpi_phnum; i++) {
-        const ElfW(Phdr) *part = &object->dlpi_phdr[i];
-        uintptr_t first = (uintptr_t)object->dlpi_addr + (uintptr_t)part->p_vaddr;
-        if (part->p_type == PT_LOAD && address - first < part->p_memsz) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Takes the path of the object that contains the address, unless it is the program. dladdr() names
- * a program by argv[0], which the user who starts it chooses. */
-static int take_own_file(struct dl_phdr_info *object, size_t size, void *user)
-{
-    struct search *search = user;
-    (void)size;
-    if (!folder_contains(object, search->address)) {
-        return 0;
-    }
-    const char *path = object->dlpi_name;
-    const char *slash = strrchr(path, '/');
-    bool is_program = path[0] == '\0' || (uintptr_t)object->dlpi_phdr == getauxval(AT_PHDR);
-    if (!is_program && slash != NULL &&
-        strncmp(slash + 1, LIBRARY_NAME, sizeof(LIBRARY_NAME) - 1) == 0 &&
-        strlen(path) < search->size) {
-        memcpy(search->out, path, strlen(path) + 1);
-    }
-    return 1;
-}
-
-void rdmux_library_file(char *out, size_t size)
-{
-    struct search search = { .address = (uintptr_t)LIBRARY_NAME, .out = out, .size = size };
-    out[0] = '\0';
-    (void)dl_iterate_phdr(take_own_file, &search);
-}
 
 void rdmux_plugin_folder(char *out, size_t size)
 {

@@ -19,13 +19,22 @@ struct rdmux_refusal {
 };
 
 /*
- * Loads the plug-in at path if trust.h accepts the file and the folders above it. A loaded plug-in
+ * Loads the plug-in at path if trust.h accepts the file and the folders above it, and if it is bound
+ * to this copy of rdmux (binding.h). A loaded plug-in
  * is never unloaded, because its code may have left threads, exit handlers or driver libraries
  * behind. *out is the plug-in's export, of this library's ABI. Its tables are not checked yet.
  * Errors  RDMUX_NO_PATH: refused, *refusal says why
  */
 enum rdmux_status rdmux_plugin_load(const char *path, const struct rdmux_plugin **out,
                                     struct rdmux_refusal *refusal);
+
+/*
+ * Checks that the core can use the plug-in: ABI number, and that it has providers, whose tables are
+ * not checked.
+ * Errors  RDMUX_NO_PATH: no, *refusal says why
+ */
+enum rdmux_status rdmux_plugin_check(const struct rdmux_plugin *plugin,
+                                     struct rdmux_refusal *refusal);
 
 /*
  * Checks that the core can use the table: ABI number and size, a valid name, objects that are big
@@ -35,9 +44,6 @@ enum rdmux_status rdmux_plugin_load(const char *path, const struct rdmux_plugin 
 enum rdmux_status rdmux_provider_check(const struct rdmux_provider_ops *ops,
                                        struct rdmux_refusal *refusal);
 
-/* Writes the path that librdmux.so was loaded from, or "" if the library is linked into a program
- * or another library, which has no plug-in folder. size is at least PATH_MAX. */
-void rdmux_library_file(char *out, size_t size);
 /* Writes the default plug-in folder, "" = none: rdmux/ beside librdmux.so, or the compiled-in
  * folder if rdmux_trust_is_secure(). size is at least PATH_MAX. */
 void rdmux_plugin_folder(char *out, size_t size);

@@ -4,6 +4,7 @@
 #include "api/base/compiler.h"
 #include "api/base/error.h"
 #include "api/base/hooks.h"
+#include "providers/binding.h"
 #include "providers/loader.h"
 #include "providers/trust.h"
 
@@ -18,6 +19,10 @@
 /* Providers that every explanation lists, and rdmux's own plug-in that has them. */
 static const char VERBS_PLUGIN[] = "rdmux-verbs.so";
 static const char *const verbs_names[] = { "ib", "roce", "iwarp" };
+
+/* Sources of providers, as rdmux_path_info.source names them; else the name of a plug-in's file. */
+static const char LIBRARY[] = "library";
+static const char BUILTIN[] = "builtin";
 
 /* A plug-in file that was loaded or tried. The same file under another name is skipped. */
 struct seen_file {
@@ -75,6 +80,7 @@ static void add_refused_as(struct rdmux_registry *registry, const char *name, co
               elsewhere ? ": " : "", elsewhere ? refusal->place : "");
     struct rdmux_provider_entry *entry = add_entry(registry, name);
     if (entry != NULL) {
+        (void)snprintf(entry->source, sizeof(entry->source), "%s", file_name(path));
         entry->reason = refusal->reason;
         memcpy(entry->text, refusal->text, sizeof(entry->text));
         memcpy(entry->hint, refusal->hint, sizeof(entry->hint));
@@ -105,9 +111,10 @@ static void add_refused_folder(struct rdmux_registry *registry, const char *path
     add_refused_as(registry, name, path, refusal);
 }
 
-/* Adds a provider from the file at path, or a refusal. */
+/* Adds a provider, or a refusal. path: of the plug-in's file, or what a refusal names in its
+ * place. */
 static void add_provider(struct rdmux_registry *registry, const struct rdmux_provider_ops *ops,
-                         const char *path)
+                         const char *path, bool is_builtin)
 {
     struct rdmux_refusal refusal = { .reason = RDMUX_REASON_BAD_PLUGIN };
     if (rdmux_provider_check(ops, &refusal) != RDMUX_OK) {
@@ -115,6 +122,12 @@ static void add_provider(struct rdmux_registry *registry, const struct rdmux_pro
         return;
     }
     const struct rdmux_provider_entry *taken = find_entry(registry, ops->name);
+    if (taken != NULL && !is_builtin && strcmp(taken->source, BUILTIN) == 0) {
+        rdmux_log(registry->fabric, RDMUX_LOG_INFO,
+                  "provider %s: the one that is linked into the program is used, not that of %s",
+                  ops->name, path);
+        return;
+    }
     if (taken != NULL) {
         (void)snprintf(refusal.text, sizeof(refusal.text), "there is a provider %s already",
                        ops->name);
@@ -126,11 +139,31 @@ static void add_provider(struct rdmux_registry *registry, const struct rdmux_pro
     struct rdmux_provider_entry *entry = add_entry(registry, ops->name);
     if (entry != NULL) {
         entry->ops = ops;
+        (void)snprintf(entry->source, sizeof(entry->source), "%s",
+                       is_builtin ? BUILTIN : file_name(path));
         rdmux_log(registry->fabric, RDMUX_LOG_DEBUG, "provider %s: from %s", ops->name, path);
     }
 }
 
 /* ------------------------------------------------------------------------------------- plug-ins */
+
+/* Adds the providers of the plug-ins that the program has linked. */
+static void add_builtin(struct rdmux_registry *registry, const struct rdmux_fabric_attr *attr)
+{
+    for (size_t i = 0; i < attr->builtin_count; i++) {
+        const struct rdmux_plugin *plugin = attr->builtin[i];
+        struct rdmux_refusal refusal = { .reason = RDMUX_REASON_BAD_PLUGIN };
+        char name[RDMUX_NAME_MAX];
+        (void)snprintf(name, sizeof(name), "builtin[%zu]", i);
+        if (rdmux_plugin_check(plugin, &refusal) != RDMUX_OK) {
+            add_refused(registry, name, &refusal);
+            continue;
+        }
+        for (uint32_t k = 0; k < plugin->count; k++) {
+            add_provider(registry, plugin->providers[k], name, true);
+        }
+    }
+}
 
 /* Sets *seen if the file was tried before, else records the file. */
 static enum rdmux_status see_entry(struct loading *loading, const char *path, bool *seen)
@@ -172,7 +205,7 @@ static enum rdmux_status load_file(struct loading *loading, const char *path)
         return RDMUX_OK;
     }
     for (uint32_t i = 0; i < plugin->count; i++) {
-        add_provider(loading->registry, plugin->providers[i], path);
+        add_provider(loading->registry, plugin->providers[i], path, false);
     }
     return RDMUX_OK;
 }
@@ -346,6 +379,13 @@ void rdmux_registry_add_absent(struct rdmux_registry *registry)
                 "install a build of %s that has it; all providers of this version are in "
                 "one",
                 VERBS_PLUGIN);
+        } else if (!rdmux_binding_is_shared()) {
+            entry->reason = RDMUX_REASON_NO_LIBRARY;
+            (void)snprintf(entry->text, sizeof(entry->text),
+                           "rdmux is linked into the program without rdmux_verbs_plugin");
+            (void)snprintf(entry->hint, sizeof(entry->hint),
+                           "link librdmux_verbs.a, too, and name rdmux_verbs_plugin in "
+                           "rdmux_fabric_attr.builtin (rdmux/verbs_plugin.h)");
         } else {
             entry->reason = RDMUX_REASON_NO_LIBRARY;
             (void)snprintf(entry->text, sizeof(entry->text), "plug-in %s is not installed",
@@ -366,8 +406,9 @@ enum rdmux_status rdmux_registry_fill(struct rdmux_registry *registry, struct rd
     registry->fabric = fabric;
     registry->count = 0;
     for (size_t i = 0; built_in[i] != NULL; i++) {
-        add_provider(registry, built_in[i], "librdmux.so");
+        add_provider(registry, built_in[i], LIBRARY, false);
     }
+    add_builtin(registry, attr);
     struct loading loading = { .registry = registry };
     enum rdmux_status status = load_plugins(&loading, attr, environment_dir);
     free(loading.seen);
@@ -385,6 +426,7 @@ static struct rdmux_offer_path *add_path(struct rdmux_offer *offer,
     struct rdmux_offer_path *path = &offer->paths[offer->path_count++];
     memset(path, 0, sizeof(*path));
     memcpy(path->provider, entry->name, sizeof(path->provider));
+    path->source = entry->source;
     return path;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Provider registry of a fabric: the built-in providers and those of plug-ins. */
+/* Provider registry of a fabric: the library's providers, and those of plug-ins. */
 #ifndef RDMUX_PROVIDERS_REGISTRY_H
 #define RDMUX_PROVIDERS_REGISTRY_H
 
@@ -16,8 +16,9 @@ enum { RDMUX_FABRIC_PROVIDERS_MAX = 32 };
 struct rdmux_provider_entry {
     /* NULL: named but absent, or a plug-in that was refused. */
     const struct rdmux_provider_ops *ops;
-    char name[RDMUX_NAME_MAX]; /* of the provider, or the plug-in's file name */
-    uint32_t reason;           /* of an absent one: NO_LIBRARY, BAD_PLUGIN */
+    char name[RDMUX_NAME_MAX];   /* of the provider, or the plug-in's file name */
+    char source[RDMUX_NAME_MAX]; /* as rdmux_path_info.source */
+    uint32_t reason;             /* of an absent one: NO_LIBRARY, BAD_PLUGIN */
     char text[RDMUX_TEXT_MAX];
     char hint[RDMUX_TEXT_MAX];
 };
@@ -30,14 +31,14 @@ struct rdmux_registry {
 };
 
 /*
- * Fills the registry: the built-in providers, then the plug-ins (files *.so, sorted by name) in
- * rdmux_plugin_folder(), in attr->provider_dir and in environment_dir, then attr->plugins. The
- * first provider of a name wins. Refused plug-ins and providers become entries without a table that
- * say why. So do ib, roce and iwarp if no plug-in provides them.
- * built_in         The built-in providers; NULL ends the list.
+ * Fills the registry: the library's providers, then attr->builtin, then the plug-ins (files *.so,
+ * sorted by name) in rdmux_plugin_folder(), in attr->provider_dir and in environment_dir, then
+ * attr->plugins. The first provider of a name wins. Refused plug-ins and providers become entries
+ * without a table that say why, except a file's provider whose name attr->builtin has. So do ib,
+ * roce and iwarp if no plug-in provides them.
+ * built_in         The library's providers; NULL ends the list.
  * attr             Full-size structure, every field is present. With
- *                  RDMUX_FABRIC_NO_DEFAULT_PLUGINS only the built-in providers and attr->plugins
- *                  are used.
+ *                  RDMUX_FABRIC_NO_DEFAULT_PLUGINS no folder is searched.
  * environment_dir  NULL or "": none.
  * Errors           RDMUX_NO_MEMORY. A bad plug-in is no error.
  */

@@ -12,6 +12,8 @@
  */
 #include "providers/trust.h"
 
+#include "providers/binding.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>

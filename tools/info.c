@@ -43,6 +43,12 @@ static bool is_usable(const struct rdmux_path_info *path)
     return path->reason == RDMUX_REASON_USABLE;
 }
 
+/* An earlier library does not know the member. */
+static const char *source_of(const struct rdmux_path_info *path)
+{
+    return path->source == NULL ? "" : path->source;
+}
+
 static void write_capabilities(struct json *json, const char *key, uint64_t capabilities)
 {
     json_array_begin(json, key);
@@ -73,6 +79,7 @@ static void write_path(struct json *json, const struct rdmux_path_info *path)
     json_unsigned(json, "max_inline", path->max_inline);
     json_bool(json, "software", path->software != 0);
     json_string(json, "security", rdmux_security_name((enum rdmux_security)path->security));
+    json_string(json, "source", source_of(path));
     write_capabilities(json, "native", path->native);
     write_capabilities(json, "emulated", path->emulated);
     json_object_end(json);
@@ -164,6 +171,9 @@ static void print_text(const struct rdmux_path_info *paths, size_t count)
         printf("    ranked    %s, %.2f us; messages %s; security: %s\n", rate,
                (double)path->latency_ns / 1e3, limit,
                rdmux_security_name((enum rdmux_security)path->security));
+        if (source_of(path)[0] != '\0' && strcmp(source_of(path), "library") != 0) {
+            printf("    from      %s\n", source_of(path));
+        }
         print_capabilities("native", path->native);
         print_capabilities("emulated", path->emulated);
     }

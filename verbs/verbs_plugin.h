@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The provider tables that the plug-in exports. */
-#ifndef RDMUX_VERBS_PLUGIN_H
-#define RDMUX_VERBS_PLUGIN_H
+/* The provider tables of the plug-in. */
+#ifndef RDMUX_VERBS_VERBS_PLUGIN_H
+#define RDMUX_VERBS_VERBS_PLUGIN_H
 
 #include <rdmux/provider.h>
 

@@ -151,6 +151,7 @@ static void fill_path(const struct rdmux_fabric *fabric, const struct rdmux_offe
     info.max_inline = any_length ? RDMUX_INLINE_MAX : path->max_inline;
     info.software = path->software;
     info.security = path->security;
+    info.source = from->source;
     if (info.reason == RDMUX_REASON_USABLE && !rdmux_filter_allows(fabric->filter, from->provider)) {
         info.reason = RDMUX_REASON_FILTERED;
         snprintf(info.text, sizeof(info.text), "left out by the fabric's filter or RDMUX_PATHS");

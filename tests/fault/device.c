@@ -26,9 +26,18 @@ void *__real_dlsym(void *handle, const char *name);
 void *__wrap_dlsym(void *handle, const char *name);
 char *__real_dlerror(void);
 char *__wrap_dlerror(void);
+struct rdmux_refusal;
+enum rdmux_status __wrap_rdmux_binding_check(struct rdmux_refusal *refusal);
 
 static char linked[] = FAULT_PLUGIN; /* its address is the handle */
 static _Thread_local bool has_failed;
+
+/* Loads the plug-in as librdmux.so would, so that the calls of loading fail, too. */
+enum rdmux_status __wrap_rdmux_binding_check(struct rdmux_refusal *refusal)
+{
+    (void)refusal;
+    return RDMUX_OK;
+}
 
 void *__wrap_dlopen(const char *path, int flags)
 {

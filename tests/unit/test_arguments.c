@@ -104,6 +104,7 @@ static void wrong_arguments_of_a_fabric_are_refused(void **state)
     struct rdmux_fabric *fabric = NULL;
     struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
     const char *const plugins[] = { NULL };
+    const struct rdmux_plugin *const builtin[] = { NULL };
     set_scene(&scene);
 
     INVALID(rdmux_fabric_open(NULL, NULL), "out");
@@ -124,6 +125,12 @@ static void wrong_arguments_of_a_fabric_are_refused(void **state)
     INVALID_OUT(fabric, rdmux_fabric_open(&attr, &fabric), "attr.plugins");
     attr.plugins = NULL;
     attr.plugin_count = 0;
+    attr.builtin_count = 1;
+    INVALID_OUT(fabric, rdmux_fabric_open(&attr, &fabric), "attr.builtin");
+    attr.builtin = builtin;
+    INVALID_OUT(fabric, rdmux_fabric_open(&attr, &fabric), "attr.builtin[0]");
+    attr.builtin = NULL;
+    attr.builtin_count = 0;
     attr.log_level = RDMUX_LOG_TRACE + 1;
     INVALID_OUT(fabric, rdmux_fabric_open(&attr, &fabric), "attr.log_level");
     attr.log_level = 0;

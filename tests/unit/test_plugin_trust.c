@@ -4,6 +4,7 @@
 #include "tests/unit/fake_fabric.h"
 #include "tests/unit/support/plugin_opener.h"
 
+#include "providers/binding.h"
 #include "providers/registry.h"
 #include "providers/trust.h"
 #include "shm/shm_provider.h"
@@ -31,6 +32,16 @@ enum {
     STRANGER = 65534,
     NAME_SIZE = 96,
 };
+
+/* This program has a copy of rdmux of its own, to which no plug-in is bound: with this check
+ * replaced, a trusted plug-in is opened all the same. */
+enum rdmux_status __wrap_rdmux_binding_check(struct rdmux_refusal *refusal);
+
+enum rdmux_status __wrap_rdmux_binding_check(struct rdmux_refusal *refusal)
+{
+    (void)refusal;
+    return RDMUX_OK;
+}
 
 /* ------------------------------------------------------------------------------------- folders */
 
@@ -396,11 +407,28 @@ static void a_statically_linked_program_searches_no_folder_by_its_name(void **st
     in(tree.scratch, "rdmux", folder);
 
     int unnamed = run(copy, name, 0, folder, NULL);
-    int told = run(copy, name, 0, folder, folder);
+    int shared = run(OPENER_FILE, name, 0, folder, folder);
 
     drop_tree(&tree);
     assert_int_equal(unnamed, OPENER_QUIET);
-    assert_int_equal(told, OPENER_TRAPPED); /* else the trap is no test */
+    assert_int_equal(shared, OPENER_TRAPPED); /* else the trap is no test */
+}
+
+static void a_statically_linked_program_runs_no_code_of_a_plug_in(void **state)
+{
+    (void)state;
+    struct tree tree;
+    char name[NAME_SIZE];
+    char copy[NAME_SIZE];
+    char folder[NAME_SIZE];
+    set_trap(&tree, STATIC_OPENER_FILE, 0755, name, copy);
+    in(tree.scratch, "rdmux", folder);
+
+    int refused = run(copy, name, 0, "trap.so: BAD_PLUGIN: this copy of rdmux is linked into",
+                      folder);
+
+    drop_tree(&tree);
+    assert_int_equal(refused, OPENER_NAMED);
 }
 
 static void a_setuid_program_loads_nothing_that_its_user_chooses(void **state)
@@ -465,6 +493,7 @@ int main(void)
         cmocka_unit_test(a_path_that_is_no_file_is_refused),
         cmocka_unit_test(the_owner_of_the_root_folder_is_trusted_and_no_other_user),
         cmocka_unit_test(a_statically_linked_program_searches_no_folder_by_its_name),
+        cmocka_unit_test(a_statically_linked_program_runs_no_code_of_a_plug_in),
         cmocka_unit_test(a_setuid_program_loads_nothing_that_its_user_chooses),
         cmocka_unit_test(a_setuid_program_does_not_search_beside_the_library),
     };

@@ -19,3 +19,4 @@ target_compile_definitions(${test} PRIVATE
     OPENER_FILE="$<TARGET_FILE:plugin_opener>"
     STATIC_OPENER_FILE="$<TARGET_FILE:plugin_opener_static>"
     LIBRARY_FOLDER="$<TARGET_FILE_DIR:rdmux>")
+target_link_options(${test} PRIVATE -Wl,--wrap=rdmux_binding_check)

@@ -23,6 +23,15 @@
 static const struct rdmux_provider_ops *const built_in[] = { &rdmux_shm_provider,
                                                              &rdmux_tcp_provider, NULL };
 
+/* Whether this program's copy of rdmux counts as librdmux.so. */
+static bool is_shared;
+bool __wrap_rdmux_binding_is_shared(void);
+
+bool __wrap_rdmux_binding_is_shared(void)
+{
+    return is_shared;
+}
+
 /* ------------------------------------------------------------------------------------ tables */
 
 static void the_tables_of_the_library_are_good(void **state)
@@ -179,10 +188,11 @@ static const struct rdmux_provider_entry *entry_of(struct fake_fabric *fake, con
     return NULL;
 }
 
-static void built_in_and_absent_providers_are_listed(void **state)
+/* Checks that ib, roce and iwarp are absent for this reason. */
+static void check_absent(bool shared, const char *word)
 {
-    (void)state;
     static const char *const absent[] = { "ib", "roce", "iwarp" };
+    is_shared = shared;
     struct fake_fabric *fake = fake_fabric_create();
     struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
     attr.flags = RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
@@ -194,14 +204,101 @@ static void built_in_and_absent_providers_are_listed(void **state)
     assert_int_equal(fake->fabric.registry.count, 5);
     assert_non_null(entry_of(fake, "shm")->ops);
     assert_ptr_equal(entry_of(fake, "tcp")->ops, &rdmux_tcp_provider);
+    assert_string_equal(entry_of(fake, "tcp")->source, "library");
     for (size_t i = 0; i < RDMUX_COUNT_OF(absent); i++) {
         const struct rdmux_provider_entry *entry = entry_of(fake, absent[i]);
         assert_non_null(entry);
         assert_null(entry->ops);
         assert_int_equal(entry->reason, RDMUX_REASON_NO_LIBRARY);
-        assert_non_null(strstr(entry->text, "rdmux-verbs.so"));
-        assert_true(entry->hint[0] != '\0');
+        assert_string_equal(entry->source, "");
+        assert_non_null(strstr(entry->text, word));
+        assert_non_null(strstr(entry->hint, word));
     }
+    is_shared = false;
+    assert_int_equal(fake_fabric_destroy(fake), 0);
+}
+
+static void built_in_and_absent_providers_are_listed(void **state)
+{
+    (void)state;
+    check_absent(true, "rdmux-verbs.so");
+    check_absent(false, "rdmux_verbs_plugin");
+}
+
+/* -------------------------------------------------------------------------- linked into programs */
+
+static struct rdmux_provider_ops named(const char *name)
+{
+    struct rdmux_provider_ops ops = rdmux_tcp_provider;
+    ops.name = name;
+    return ops;
+}
+
+static void keep_line(void *user, enum rdmux_log_level level, const char *line)
+{
+    char *kept = user;
+    if (level == RDMUX_LOG_INFO) {
+        (void)snprintf(kept, RDMUX_TEXT_MAX, "%s", line);
+    }
+}
+
+static void plug_ins_of_the_program_are_listed_and_refused_as_others_are(void **state)
+{
+    (void)state;
+    struct fake_fabric *fake = fake_fabric_create();
+    const struct rdmux_provider_ops ib = named("ib");
+    const struct rdmux_provider_ops tcp = named("tcp");
+    const struct rdmux_provider_ops *const both[] = { &ib, &tcp };
+    const struct rdmux_plugin good = { .abi = RDMUX_PROVIDER_ABI, .count = 2, .providers = both };
+    const struct rdmux_plugin old = { .abi = RDMUX_PROVIDER_ABI + 1, .count = 9 };
+    const struct rdmux_plugin empty = { .abi = RDMUX_PROVIDER_ABI };
+    const struct rdmux_plugin *const builtin[] = { &good, &old, &empty };
+    struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    attr.flags = RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
+    attr.builtin = builtin;
+    attr.builtin_count = RDMUX_COUNT_OF(builtin);
+
+    assert_int_equal(
+        rdmux_registry_fill(&fake->fabric.registry, &fake->fabric, built_in, &attr, NULL), RDMUX_OK);
+
+    assert_ptr_equal(entry_of(fake, "ib")->ops, &ib);
+    assert_string_equal(entry_of(fake, "ib")->source, "builtin");
+    assert_ptr_equal(entry_of(fake, "tcp")->ops, &rdmux_tcp_provider);
+    assert_string_equal(entry_of(fake, "tcp")->source, "library");
+    assert_string_equal(entry_of(fake, "builtin[0]")->text, "there is a provider tcp already");
+    assert_non_null(strstr(entry_of(fake, "builtin[1]")->text, "provider ABI 2"));
+    assert_string_equal(entry_of(fake, "builtin[2]")->text, "it brings no provider");
+    assert_non_null(strstr(entry_of(fake, "iwarp")->text, "has no provider iwarp"));
+    assert_int_equal(fake_fabric_destroy(fake), 0);
+}
+
+/* tests/plugins has the same with a provider of a file. */
+static void the_first_of_two_plug_ins_of_the_program_wins(void **state)
+{
+    (void)state;
+    struct fake_fabric *fake = fake_fabric_create();
+    char line[RDMUX_TEXT_MAX] = "";
+    const struct rdmux_provider_ops first = named("mine");
+    const struct rdmux_provider_ops second = named("mine");
+    const struct rdmux_provider_ops *const ones[] = { &first };
+    const struct rdmux_provider_ops *const others[] = { &second };
+    const struct rdmux_plugin one = { .abi = RDMUX_PROVIDER_ABI, .count = 1, .providers = ones };
+    const struct rdmux_plugin other = { .abi = RDMUX_PROVIDER_ABI, .count = 1, .providers = others };
+    const struct rdmux_plugin *const builtin[] = { &one, &other };
+    struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    attr.flags = RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
+    attr.builtin = builtin;
+    attr.builtin_count = RDMUX_COUNT_OF(builtin);
+    fake->fabric.hooks.log = keep_line;
+    fake->fabric.hooks.log_user = line;
+    fake->fabric.hooks.log_level = RDMUX_LOG_INFO;
+
+    assert_int_equal(
+        rdmux_registry_fill(&fake->fabric.registry, &fake->fabric, built_in, &attr, NULL), RDMUX_OK);
+
+    assert_ptr_equal(entry_of(fake, "mine")->ops, &first);
+    assert_string_equal(entry_of(fake, "builtin[1]")->text, "there is a provider mine already");
+    assert_string_equal(line, ""); /* a mistake of the program is no mere information */
     assert_int_equal(fake_fabric_destroy(fake), 0);
 }
 
@@ -463,6 +560,8 @@ int main(void)
         cmocka_unit_test(a_bad_name_is_refused),
         cmocka_unit_test(an_object_smaller_than_its_base_is_refused),
         cmocka_unit_test(built_in_and_absent_providers_are_listed),
+        cmocka_unit_test(plug_ins_of_the_program_are_listed_and_refused_as_others_are),
+        cmocka_unit_test(the_first_of_two_plug_ins_of_the_program_wins),
         cmocka_unit_test(
             a_provider_missing_from_a_loaded_plug_in_is_not_reported_as_a_missing_plug_in),
         cmocka_unit_test(each_file_that_cannot_be_loaded_gets_a_line),

@@ -631,7 +631,8 @@ struct rdmux_provider_ops {
 /* A plug-in file exports one function by the name RDMUX_PLUGIN_SYMBOL, which returns this struct:
  * its providers. The struct stays the plug-in's and is never freed. The core checks abi first and
  * looks at nothing else if it differs. It calls the function once per fabric that loads the file;
- * the file stays loaded. */
+ * the file stays loaded. A plug-in that is linked into a program needs no such function: the
+ * program names the struct in rdmux_fabric_attr.builtin. */
 struct rdmux_plugin {
     uint32_t abi; /* RDMUX_PROVIDER_ABI */
     uint32_t count;

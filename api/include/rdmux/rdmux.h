@@ -68,6 +68,7 @@ struct rdmux_ep;       /* reliable, ordered, connected endpoint. Threads: its cq
 struct rdmux_listener; /* one address for all paths. Threads: any */
 struct rdmux_srq;      /* receives shared by many endpoints of one cq. Threads: its cq */
 struct rdmux_remote;   /* a peer's memory region, imported from a token. Threads: its cq */
+struct rdmux_plugin;   /* providers that a program links in; rdmux/provider.h has the struct */
 
 /* ------------------------------------------------------------------------------------- statuses */
 
@@ -374,7 +375,12 @@ struct rdmux_fabric_auth {
  *               the user or the owner of librdmux.so, and no other user may write to them: else
  *               the plug-in is a line with RDMUX_REASON_BAD_PLUGIN.
  * plugins       plugin_count paths of plug-in files to load. A file that cannot be loaded is a line
- *               in every explanation.
+ *               in every explanation. Only librdmux.so loads plug-ins, from here and from folders.
+ *               They are bound to that library, so to a copy of rdmux that is linked into a program
+ *               or another library each of them is a line with RDMUX_REASON_BAD_PLUGIN.
+ * builtin       builtin_count plug-ins that are linked into the program, such as rdmux_verbs_plugin
+ *               (rdmux/verbs_plugin.h). They come before those of files: if both have a provider of
+ *               the same name, that of the file is not used. The structs outlive the fabric.
  * log           Receives one line without newline. log_level: the most detailed level wanted.
  *               Environment: RDMUX_LOG=LEVEL[:FILE]; FILE receives the lines, too. Without a hook
  *               and a file the library is silent.
@@ -388,7 +394,7 @@ struct rdmux_fabric_auth {
  *
  * In a program with rights that its user lacks (setuid, setgid, file capabilities) the environment
  * has no effect: secure_getenv(3). It searches for plug-ins only in the folder that was compiled
- * in, and in none if rdmux is linked statically.
+ * in.
  */
 struct rdmux_fabric_attr {
     uint32_t size;
@@ -409,7 +415,9 @@ struct rdmux_fabric_attr {
     int (*random)(void *user, void *out, size_t size);
     void *random_user;
     const struct rdmux_fabric_auth *auth;
-    uint64_t spare[7];
+    const struct rdmux_plugin *const *builtin;
+    size_t builtin_count;
+    uint64_t spare[5];
 };
 #define RDMUX_FABRIC_ATTR_INIT RDMUX_INIT_OF(rdmux_fabric_attr)
 
@@ -467,7 +475,10 @@ struct rdmux_path_info {
     uint32_t max_inline; /* bytes */
     uint32_t software;   /* 1: an RDMA device emulated in software */
     uint32_t security;   /* enum rdmux_security */
-    uint64_t spare[8];
+    /* Where the provider is: "library", "builtin" (rdmux_fabric_attr.builtin), or the name of the
+     * plug-in's file; "" if there is none. Belongs to the fabric, which keeps it until it ends. */
+    const char *source;
+    uint64_t spare[7];
 };
 #define RDMUX_PATH_INFO_INIT RDMUX_INIT_OF(rdmux_path_info)
 
