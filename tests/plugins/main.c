@@ -5,9 +5,15 @@
  *                                            rdmux_fabric_paths() and in rdmux_explain()
  *   plugin_user listed NAME [FILE.so...]     the provider NAME is there and usable
  *   plugin_user clean NAME [FILE.so...]      and none of the files was refused
+ *   plugin_user from NAME SOURCE [FILE.so]   the provider NAME is usable, and rdmux says that it is
+ *                                            from SOURCE; if that is the program, the log says that
+ *                                            it is used in place of the file's
  *   plugin_user moves NAME [FILE.so]         two processes move data over the provider NAME;
- *                                            without a file it comes by RDMUX_PROVIDER_DIR
+ *                                            without a file it comes by RDMUX_PROVIDER_DIR, or is
+ *                                            linked in (own/)
  */
+#include "own/own.h"
+
 #include <rdmux/rdmux.h>
 
 #include <stdbool.h>
@@ -43,12 +49,26 @@ static void require_ok(enum rdmux_status status, const char *what)
     }
 }
 
+static char info_line[1024]; /* the last one of the log */
+
+static void keep_info_line(void *user, enum rdmux_log_level level, const char *line)
+{
+    (void)user;
+    if (level == RDMUX_LOG_INFO) {
+        (void)snprintf(info_line, sizeof(info_line), "%s", line);
+    }
+}
+
 static struct rdmux_fabric *open_fabric(const char *filter, const char *const *plugins, size_t count)
 {
     struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
     attr.plugins = plugins;
     attr.plugin_count = count;
     attr.paths = filter;
+    attr.builtin = own_plugins;
+    attr.builtin_count = own_plugin_count;
+    attr.log = keep_info_line;
+    attr.log_level = RDMUX_LOG_INFO;
     struct rdmux_fabric *fabric = NULL;
     require_ok(rdmux_fabric_open(&attr, &fabric), "fabric");
     return fabric;
@@ -127,6 +147,28 @@ static int listed(const char *name, const char *const *files, size_t count, bool
     for (size_t i = 0; i < count && clean; i++) {
         const char *slash = strrchr(files[i], '/');
         require(!find_path(fabric, slash != NULL ? slash + 1 : files[i], &path), path.text);
+    }
+    require_ok(rdmux_fabric_close(fabric), "close");
+    return 0;
+}
+
+static int from(const char *name, const char *source, const char *const *files, size_t count)
+{
+    char want[sizeof(info_line)];
+    info_line[0] = '\0';
+    struct rdmux_fabric *fabric = open_fabric(NULL, files, count);
+    struct rdmux_path_info path = RDMUX_PATH_INFO_INIT;
+    require(find_path(fabric, name, &path), "rdmux_fabric_paths() has no line for the provider");
+    require(path.reason == RDMUX_REASON_USABLE, path.text);
+    require(strcmp(path.source, source) == 0, path.source);
+    if (strcmp(source, "builtin") == 0 && count != 0) {
+        (void)snprintf(
+            want, sizeof(want),
+            "provider %s: the one that is linked into the program is used, not that of %s", name,
+            files[0]);
+        require(strcmp(info_line, want) == 0, info_line);
+        const char *slash = strrchr(files[0], '/');
+        require(!find_path(fabric, slash != NULL ? slash + 1 : files[0], &path), path.text);
     }
     require_ok(rdmux_fabric_close(fabric), "close");
     return 0;
@@ -355,10 +397,13 @@ int main(int argc, char **argv)
     if (argc >= 3 && strcmp(argv[1], "clean") == 0) {
         return listed(argv[2], rest, (size_t)argc - 3, true);
     }
+    if (argc >= 4 && strcmp(argv[1], "from") == 0) {
+        return from(argv[2], argv[3], rest + 1, (size_t)argc - 4);
+    }
     if (argc >= 3 && strcmp(argv[1], "moves") == 0) {
         return moves(argv[2], rest, (size_t)argc - 3);
     }
     fprintf(stderr, "usage: plugin_user refused FILE REASON WORD | listed|clean NAME [FILE...] | "
-                    "moves NAME [FILE...]\n");
+                    "from NAME SOURCE [FILE] | moves NAME [FILE...]\n");
     return 2;
 }

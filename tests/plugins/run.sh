@@ -69,8 +69,23 @@ tap 'a plug-in that is not there says so' \
     "$user" refused "$scratch/nowhere.so" NO_LIBRARY 'cannot open'
 printf '%0200d' 0 >"$scratch/text.so"
 tap 'a file that is no library is refused' "$user" refused "$scratch/text.so" BAD_PLUGIN ELF
-tap 'a plug-in that brings a second rdmux is refused' \
-    "${user}_static" refused "$build/toy/toy.so" BAD_PLUGIN 'second copy'
+tap 'a program with its own rdmux refuses a plug-in, which is bound to another one' \
+    "${user}_static" refused "$build/toy/toy.so" BAD_PLUGIN 'another copy, librdmux.so'
+# loud_runs PROGRAM: the code of loud.so runs when the program opens a fabric.
+loud_runs() {
+    local status=0
+    "$1" listed tcp "$build/loud.so" || status=$?
+    ((status == 42))
+}
+tap 'before any code of the plug-in runs' \
+    "${user}_static" refused "$build/loud.so" BAD_PLUGIN 'another copy, librdmux.so'
+tap 'as it does with librdmux.so' loud_runs "$user"
+tap 'a plug-in of the program is listed' "${user}_own" from toy builtin
+tap 'it goes before one of a file, and the log says so' \
+    "${user}_own" from toy builtin "$build/toy/toy.so"
+tap 'a provider of a file names the file' "$user" from toy toy.so "$build/toy/toy.so"
+tap 'two processes move data over a plug-in of the program' "${user}_own" moves toy
+tap 'and with rdmux linked in, too' "${user}_own_static" moves toy
 
 # Runs the commands of the guide in an empty folder.
 guide_walks() {
