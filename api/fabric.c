@@ -338,6 +338,59 @@ enum rdmux_status rdmux_fabric_close(struct rdmux_fabric *fabric)
     return RDMUX_OK;
 }
 
+static uint64_t length_of(const struct rdmux_list *list)
+{
+    uint64_t length = 0;
+    for (const struct rdmux_list *at = list->next; at != list; at = at->next) {
+        length++;
+    }
+    return length;
+}
+
+static uint64_t count_of(const _Atomic uint64_t *count)
+{
+    return atomic_load_explicit(count, memory_order_relaxed);
+}
+
+enum rdmux_status rdmux_fabric_stats(struct rdmux_fabric *fabric, struct rdmux_fabric_stats *out)
+{
+    if (fabric == NULL || *fabric->alive == 0 || out == NULL ||
+        out->size < offsetof(struct rdmux_fabric_stats, providers)) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_fabric_stats: %s",
+                          fabric == NULL        ? "fabric is NULL"
+                          : *fabric->alive == 0 ? "the fabric belongs to the parent process"
+                                                : "out is NULL or without size; use "
+                                                  "RDMUX_FABRIC_STATS_INIT");
+    }
+    struct rdmux_fabric_stats stats = RDMUX_FABRIC_STATS_INIT;
+    const struct rdmux_fabric_counts *counts = &fabric->counts;
+    for (size_t i = 0; i < fabric->registry.count; i++) {
+        stats.providers += fabric->registry.entries[i].ops != NULL;
+    }
+    stats.plugins = fabric->registry.plugins;
+    pthread_mutex_lock(&fabric->lock);
+    stats.cqs = length_of(&fabric->cqs);
+    stats.listeners = length_of(&fabric->listeners);
+    stats.regions = fabric->region_count;
+    stats.region_bytes = fabric->region_bytes;
+    pthread_mutex_unlock(&fabric->lock);
+    stats.endpoints = count_of(&counts->endpoints);
+    stats.connected = count_of(&counts->connected);
+    stats.accepted = count_of(&counts->accepted);
+    stats.setups_failed = count_of(&counts->setups_failed);
+    stats.introduced = count_of(&counts->introduced);
+    stats.rejected = count_of(&counts->rejected);
+    stats.turned_away = count_of(&counts->turned_away);
+    stats.expired = count_of(&counts->expired);
+    stats.evicted = count_of(&counts->evicted);
+    stats.dropped = count_of(&counts->dropped);
+    stats.jobs = rdmux_worker_jobs(fabric);
+    uint32_t size = out->size;
+    memcpy(out, &stats, size < sizeof(stats) ? size : sizeof(stats));
+    out->size = size;
+    return RDMUX_OK;
+}
+
 int rdmux_fabric_fd(struct rdmux_fabric *fabric)
 {
     return fabric == NULL || *fabric->alive == 0 ? -1 : rdmux_service_fd(fabric);

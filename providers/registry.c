@@ -159,6 +159,7 @@ static void add_builtin(struct rdmux_registry *registry, const struct rdmux_fabr
             add_refused(registry, name, &refusal);
             continue;
         }
+        registry->plugins++;
         for (uint32_t k = 0; k < plugin->count; k++) {
             add_provider(registry, plugin->providers[k], name, true);
         }
@@ -204,6 +205,7 @@ static enum rdmux_status load_file(struct loading *loading, const char *path)
         add_refused(loading->registry, path, &refusal);
         return RDMUX_OK;
     }
+    loading->registry->plugins++;
     for (uint32_t i = 0; i < plugin->count; i++) {
         add_provider(loading->registry, plugin->providers[i], path, false);
     }
@@ -405,6 +407,7 @@ enum rdmux_status rdmux_registry_fill(struct rdmux_registry *registry, struct rd
 {
     registry->fabric = fabric;
     registry->count = 0;
+    registry->plugins = 0;
     for (size_t i = 0; built_in[i] != NULL; i++) {
         add_provider(registry, built_in[i], LIBRARY, false);
     }

@@ -28,6 +28,7 @@ struct rdmux_registry {
     struct rdmux_fabric *fabric; /* whose log and memory are used */
     struct rdmux_provider_entry entries[RDMUX_FABRIC_PROVIDERS_MAX];
     size_t count;
+    size_t plugins; /* loaded, of the program and of files */
 };
 
 /*

@@ -44,7 +44,7 @@ static bool drop_overdue(struct rdmux_listener *listener, uint64_t now_ns)
         }
         if (all || rdmux_peer_quota_is_crowd(pending->quota)) {
             pthread_mutex_unlock(&fabric->lock);
-            rdmux_pending_drop(pending, "nobody has accepted it in time");
+            rdmux_pending_expire(pending, "nobody has accepted it in time");
             pthread_mutex_lock(&fabric->lock);
         }
     }
@@ -71,7 +71,7 @@ uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns)
             }
             /* step_lock keeps lists and listeners in place. */
             pthread_mutex_unlock(&fabric->lock);
-            rdmux_pending_drop(oldest, "has not introduced itself in time");
+            rdmux_pending_expire(oldest, "has not introduced itself in time");
             pthread_mutex_lock(&fabric->lock);
         }
         rdmux_session_timer(listener);

@@ -29,6 +29,7 @@ static struct rdmux_pending_connection *find_call(struct rdmux_listener *listene
 
 static void reject_newcomer(struct rdmux_listener *listener, struct rdmux_rdmacm_call *call)
 {
+    rdmux_count(&listener->fabric->counts.dropped);
     if (rdmux_listener_may_tell(listener)) {
         rdmux_log(listener->fabric, RDMUX_LOG_WARN,
                   "listener %s: connection from %s: out of memory; rejected", listener->address,

@@ -43,6 +43,7 @@ static bool out_of_descriptors(struct rdmux_listener *listener)
     }
     if (socket >= 0) {
         close(socket);
+        rdmux_count(&listener->fabric->counts.dropped);
         if (rdmux_listener_may_tell(listener)) {
             rdmux_log(
                 listener->fabric, RDMUX_LOG_WARN,

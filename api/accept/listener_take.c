@@ -331,6 +331,7 @@ static enum rdmux_status reject_rdmacm(struct rdmux_listener *listener, uint64_t
     pthread_mutex_unlock(&fabric->lock);
     if (pending != NULL && status == RDMUX_OK) {
         pending->call->ops->call_drop(pending->call, reason, private_data, length);
+        rdmux_count(&fabric->counts.rejected);
         rdmux_pending_free(pending);
     }
     rdmux_service_unlock(fabric);
@@ -373,6 +374,7 @@ enum rdmux_status rdmux_reject(struct rdmux_listener *listener, uint64_t peer, u
     rdmux_hello_encode(&hello, frame);
     size_t size = RDMUX_HELLO_SIZE + rdmux_message_encode(&message, frame + RDMUX_HELLO_SIZE);
     (void)rdmux_pending_say(pending, frame, size); /* a peer that has closed needs no answer */
+    rdmux_count(&fabric->counts.rejected);
     close(pending->socket);
     rdmux_pending_free(pending);
     return RDMUX_OK;

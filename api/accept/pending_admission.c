@@ -26,7 +26,7 @@ static void drop_if_silent(struct rdmux_pending_connection *pending, const char 
     bool shakes = pending->stage == RDMUX_PENDING_SHAKING ||
                   pending->stage == RDMUX_PENDING_STEPPING;
     if (pending->call != NULL || shakes || rdmux_pending_read(pending)) {
-        rdmux_pending_drop(pending, why);
+        rdmux_pending_evict(pending, why);
     }
 }
 
@@ -89,7 +89,7 @@ bool rdmux_pending_drop_one(struct rdmux_listener *listener,
         return false;
     }
     if (found == newcomer || found->stage == RDMUX_PENDING_INTRODUCED) {
-        rdmux_pending_drop(found, why);
+        rdmux_pending_evict(found, why);
     } else {
         drop_if_silent(found, why);
     }
@@ -149,6 +149,7 @@ static void pending_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch
 static void turn_away_newcomer(struct rdmux_listener *listener, int socket)
 {
     close(socket);
+    rdmux_count(&listener->fabric->counts.dropped);
     if (rdmux_listener_may_tell(listener)) {
         rdmux_log(listener->fabric, RDMUX_LOG_ERROR,
                   "listener %s: out of memory; a connection was turned away", listener->address);

@@ -124,10 +124,15 @@ void rdmux_pending_address(struct rdmux_pending_connection *pending, char out[RD
     }
 }
 
-void rdmux_pending_drop(struct rdmux_pending_connection *pending, const char *why)
+/* Ends a pending connection, and counts it unless `why` is NULL or its peer was told already. */
+static void end_pending(struct rdmux_pending_connection *pending, const char *why,
+                        _Atomic uint64_t *count)
 {
     struct rdmux_fabric *fabric = pending->listener->fabric;
     char from[RDMUX_ADDRESS_MAX];
+    if (why != NULL && pending->stage != RDMUX_PENDING_TURNED_AWAY) {
+        rdmux_count(count);
+    }
     rdmux_pending_address(pending, from);
     if (why != NULL && rdmux_listener_may_tell(pending->listener)) {
         rdmux_log(fabric, RDMUX_LOG_WARN, "listener %s: connection from %s: %s; dropped",
@@ -140,6 +145,21 @@ void rdmux_pending_drop(struct rdmux_pending_connection *pending, const char *wh
     pthread_mutex_unlock(&fabric->lock);
     rdmux_pending_hang_up(pending);
     rdmux_pending_free(pending);
+}
+
+void rdmux_pending_drop(struct rdmux_pending_connection *pending, const char *why)
+{
+    end_pending(pending, why, &pending->listener->fabric->counts.dropped);
+}
+
+void rdmux_pending_evict(struct rdmux_pending_connection *pending, const char *why)
+{
+    end_pending(pending, why, &pending->listener->fabric->counts.evicted);
+}
+
+void rdmux_pending_expire(struct rdmux_pending_connection *pending, const char *why)
+{
+    end_pending(pending, why, &pending->listener->fabric->counts.expired);
 }
 
 /* Like send(2), all or nothing: a few KiB on a fresh socket fit, unless the peer is dead. */
@@ -193,6 +213,7 @@ void rdmux_pending_becomes_known(struct rdmux_pending_connection *pending)
     rdmux_list_remove(&pending->link);
     rdmux_list_append(&listener->introduced, &pending->link);
     rdmux_pending_set_stage(pending, RDMUX_PENDING_INTRODUCED);
+    rdmux_count(&fabric->counts.introduced);
     listener->unshown++;
     rdmux_listener_update_descriptor(listener);
     pthread_cond_broadcast(&listener->changed);
@@ -206,7 +227,7 @@ void rdmux_pending_becomes_known(struct rdmux_pending_connection *pending)
                  (listener->acceptor.timeout_ms != 0 || rdmux_peer_quota_is_crowd(quota));
     pthread_mutex_unlock(&fabric->lock);
     if (oldest != NULL) {
-        rdmux_pending_drop(oldest, "too many connections of its address or identity wait");
+        rdmux_pending_evict(oldest, "too many connections of its address or identity wait");
     }
     if (timed) {
         rdmux_service_timer(fabric, now_ns + RDMUX_PENDING_TIMER_NS);
@@ -218,6 +239,7 @@ void rdmux_pending_becomes_known(struct rdmux_pending_connection *pending)
 void rdmux_pending_turn_away(struct rdmux_pending_connection *pending, const char *why)
 {
     struct rdmux_listener *listener = pending->listener;
+    rdmux_count(&listener->fabric->counts.turned_away);
     if (rdmux_listener_may_tell(listener)) {
         char from[RDMUX_ADDRESS_MAX];
         rdmux_pending_address(pending, from);

@@ -80,8 +80,11 @@ void rdmux_pending_turn_away(struct rdmux_pending_connection *pending, const cha
 /* Discards what a peer sends that was turned away. False: the connection was dropped. */
 bool rdmux_pending_ignore(struct rdmux_pending_connection *pending);
 
-/* Ends a pending connection. why: logged, unless NULL. */
+/* End a pending connection: by its own fault or for lack of memory; to make room for others; as it
+ * is too slow. why: logged, and counted as that; NULL: neither. */
 void rdmux_pending_drop(struct rdmux_pending_connection *pending, const char *why);
+void rdmux_pending_evict(struct rdmux_pending_connection *pending, const char *why);
+void rdmux_pending_expire(struct rdmux_pending_connection *pending, const char *why);
 /* The parts of rdmux_pending_drop(), for a caller that takes the socket: leave the service thread's
  * watches, leave the listener's lists (fabric->lock is held), end the connection, free the
  * record. */

@@ -66,7 +66,7 @@ bool rdmux_session_take_place(struct rdmux_pending_connection *pending)
             rdmux_list_append(&listener->hopeful, &pending->place_link);
             return false;
         }
-        rdmux_pending_drop(idle, "others wait, and it does not go on with its TLS handshake");
+        rdmux_pending_evict(idle, "others wait, and it does not go on with its TLS handshake");
     }
     pending->has_place = true;
     pending->quota->places++;

@@ -74,3 +74,13 @@ void rdmux_srq_attr_init(struct rdmux_srq_attr *out, size_t size)
 {
     init_struct(out, size, sizeof(*out));
 }
+
+void rdmux_cq_stats_init(struct rdmux_cq_stats *out, size_t size)
+{
+    init_struct(out, size, sizeof(*out));
+}
+
+void rdmux_fabric_stats_init(struct rdmux_fabric_stats *out, size_t size)
+{
+    init_struct(out, size, sizeof(*out));
+}

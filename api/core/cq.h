@@ -110,6 +110,14 @@ struct rdmux_cq_fast {
     uint64_t posted;                     /* writes counted since the fast path was opened */
 };
 
+/* What rdmux_cq_stats() returns and nothing else needs. Owned by api/progress. */
+struct rdmux_cq_counts {
+    uint64_t sleeps;
+    uint64_t arms;
+    uint64_t wakes;
+    uint64_t errands;
+};
+
 struct rdmux_cq {
     /* First cache line: entering. What rdmux_cq_poll() uses comes first, see fast_path.h. */
     struct rdmux_cq_fast_poll fast_poll;
@@ -166,6 +174,7 @@ struct rdmux_cq {
     struct rdmux_cq_service service;
     const uint32_t *alive; /* fabric->alive */
     struct rdmux_cq_fast fast;
+    struct rdmux_cq_counts counts;
 };
 
 /* The words of the gate, RDMUX_SIGNAL_* and RDMUX_GATE_*. */

@@ -172,6 +172,32 @@ struct rdmux_failover_hooks {
     void (*end_requests)(struct rdmux_ep *ep);
 };
 
+/* What rdmux_fabric_stats() returns and no list or table says. Any thread adds, by rdmux_count() or
+ * rdmux_uncount(). */
+struct rdmux_fabric_counts {
+    _Atomic uint64_t endpoints; /* now */
+    _Atomic uint64_t connected;
+    _Atomic uint64_t accepted;
+    _Atomic uint64_t setups_failed;
+    _Atomic uint64_t introduced;
+    _Atomic uint64_t rejected;
+    _Atomic uint64_t turned_away;
+    _Atomic uint64_t expired;
+    _Atomic uint64_t evicted;
+    _Atomic uint64_t dropped;
+};
+
+/* Counts order nothing: relaxed. Not for the data path. */
+static inline void rdmux_count(_Atomic uint64_t *count)
+{
+    atomic_fetch_add_explicit(count, 1, memory_order_relaxed);
+}
+
+static inline void rdmux_uncount(_Atomic uint64_t *count)
+{
+    atomic_fetch_sub_explicit(count, 1, memory_order_relaxed);
+}
+
 struct rdmux_fabric {
     struct rdmux_hooks hooks; /* first member, see rdmux_hooks_of() */
     const struct rdmux_life *life;
@@ -196,6 +222,7 @@ struct rdmux_fabric {
     struct rdmux_list
         reconnects; /* rdmux_reconnect of endpoints whose control channel may be dialled again */
     size_t region_count;
+    uint64_t region_bytes;                                         /* sum of their lengths */
     struct rdmux_mr *region_buckets[RDMUX_REGION_BUCKETS];         /* mr_table.c */
     struct rdmux_importer *importer_buckets[RDMUX_REGION_BUCKETS]; /* importers.c */
 
@@ -207,6 +234,7 @@ struct rdmux_fabric {
     struct rdmux_list served_cqs; /* cq_service.c; step_lock */
     /* shake.c; NULL before the first handshake of a pending connection; step_lock */
     struct rdmux_shakes *shakes;
+    struct rdmux_fabric_counts counts;
     _Atomic uint64_t next_id; /* next id of endpoints and connections */
     long processors;          /* online processors */
     bool has_membarrier;      /* MEMBARRIER_CMD_PRIVATE_EXPEDITED works; else cq owners fence */

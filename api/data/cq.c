@@ -215,9 +215,40 @@ enum rdmux_status rdmux_cq_arm(struct rdmux_cq *cq)
         status = RDMUX_AGAIN;
     }
     rdmux_cq_set_arming(cq, status == RDMUX_OK ? RDMUX_ARMED : RDMUX_UNARMED);
+    if (status == RDMUX_OK) {
+        rdmux_cq_count_arm(cq);
+    }
     rdmux_cq_rearm(cq);
     rdmux_cq_leave(cq);
     return status;
+}
+
+enum rdmux_status rdmux_cq_stats(struct rdmux_cq *cq, struct rdmux_cq_stats *out)
+{
+    if (cq == NULL || out == NULL || out->size < offsetof(struct rdmux_cq_stats, endpoints)) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_cq_stats: %s",
+                          cq == NULL ? "cq is NULL"
+                                     : "out is NULL or without size; use RDMUX_CQ_STATS_INIT");
+    }
+    if (!rdmux_cq_enter(cq)) {
+        return rdmux_cq_refused(cq, "rdmux_cq_stats", "cq");
+    }
+    struct rdmux_cq_stats stats = RDMUX_CQ_STATS_INIT;
+    stats.endpoints = cq->ep_count;
+    stats.srqs = cq->srq_count;
+    stats.reserved = cq->reserved;
+    /* A call that slept has counted again, for the service thread. */
+    stats.calls = atomic_load_explicit(&cq->calls, memory_order_relaxed) - cq->counts.sleeps;
+    stats.sleeps = cq->counts.sleeps;
+    stats.arms = cq->counts.arms;
+    stats.wakes = cq->counts.wakes;
+    stats.errands = cq->counts.errands;
+    stats.service_slices = cq->claim.slices;
+    uint32_t size = out->size;
+    memcpy(out, &stats, size < sizeof(stats) ? size : sizeof(stats));
+    out->size = size;
+    rdmux_cq_leave(cq);
+    return RDMUX_OK;
 }
 
 /* --------------------------------------------------------------------------- create and destroy */

@@ -7,6 +7,7 @@
 #include "api/base/hooks.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 struct rdmux_worker {
@@ -17,6 +18,7 @@ struct rdmux_worker {
     bool stop;
     struct rdmux_job *jobs; /* oldest first */
     struct rdmux_job *last_job;
+    _Atomic uint64_t given; /* jobs so far; without the lock */
 };
 
 static struct rdmux_worker *worker_of(struct rdmux_fabric *fabric)
@@ -49,6 +51,7 @@ static void *worker_main(void *argument)
 void rdmux_worker_run(struct rdmux_fabric *fabric, struct rdmux_job *job)
 {
     struct rdmux_worker *worker = worker_of(fabric);
+    atomic_fetch_add_explicit(&worker->given, 1, memory_order_relaxed);
     if (!worker->runs) {
         job->work(job);
         return;
@@ -63,6 +66,11 @@ void rdmux_worker_run(struct rdmux_fabric *fabric, struct rdmux_job *job)
     worker->last_job = job;
     pthread_cond_signal(&worker->job_cond);
     pthread_mutex_unlock(&worker->job_lock);
+}
+
+uint64_t rdmux_worker_jobs(struct rdmux_fabric *fabric)
+{
+    return atomic_load_explicit(&worker_of(fabric)->given, memory_order_relaxed);
 }
 
 enum rdmux_status rdmux_worker_create(struct rdmux_fabric *fabric)

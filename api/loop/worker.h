@@ -21,5 +21,7 @@ void rdmux_worker_destroy(struct rdmux_fabric *fabric);
 /* Runs work(job) on the worker thread, oldest job first. Without a worker thread, runs it within
  * this call. */
 void rdmux_worker_run(struct rdmux_fabric *fabric, struct rdmux_job *job);
+/* Returns how many jobs rdmux_worker_run() was given. Any thread. */
+uint64_t rdmux_worker_jobs(struct rdmux_fabric *fabric);
 
 #endif

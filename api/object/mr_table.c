@@ -26,6 +26,7 @@ void rdmux_mr_table_add(struct rdmux_fabric *fabric, struct rdmux_mr *mr)
     *bucket = mr;
     rdmux_list_append(&fabric->regions, &mr->link);
     fabric->region_count++;
+    fabric->region_bytes += mr->length;
 }
 
 void rdmux_mr_table_remove(struct rdmux_fabric *fabric, struct rdmux_mr *mr)
@@ -37,4 +38,5 @@ void rdmux_mr_table_remove(struct rdmux_fabric *fabric, struct rdmux_mr *mr)
     *at = mr->bucket_next;
     rdmux_list_remove(&mr->link);
     fabric->region_count--;
+    fabric->region_bytes -= mr->length;
 }

@@ -38,6 +38,12 @@ static inline void rdmux_cq_set_arming(struct rdmux_cq *cq, enum rdmux_arming ne
     atomic_store_explicit(&cq->armed, next, memory_order_relaxed);
 }
 
+/* Owner: the program has armed the cq. */
+static inline void rdmux_cq_count_arm(struct rdmux_cq *cq)
+{
+    cq->counts.arms++;
+}
+
 /* Owner: keeps the descriptor of an armed cq readable, or ends that. */
 void rdmux_cq_tell(struct rdmux_cq *cq);
 void rdmux_cq_untell(struct rdmux_cq *cq, enum rdmux_arming next);

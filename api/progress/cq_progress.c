@@ -73,6 +73,7 @@ void rdmux_cq_drop_orphans(struct rdmux_cq *cq)
 
 void rdmux_cq_attend(struct rdmux_cq *cq)
 {
+    cq->counts.errands++;
     atomic_fetch_and(rdmux_cq_signal(cq), ~(uint32_t)RDMUX_SIGNAL_ATTEND);
     if (atomic_load_explicit(&cq->armed, memory_order_relaxed) != RDMUX_TOLD) {
         uint64_t count;
@@ -80,6 +81,7 @@ void rdmux_cq_attend(struct rdmux_cq *cq)
         (void)taken; /* may be empty: the bit may have been set without a wake-up */
     }
     if (atomic_exchange(&cq->is_woken, 0) != 0) {
+        cq->counts.wakes += (cq->own->events & RDMUX_EVENT_WOKEN) == 0;
         cq->own->events |= RDMUX_EVENT_WOKEN;
         rdmux_cq_pend(cq, cq->own);
     }
@@ -295,6 +297,7 @@ enum rdmux_status rdmux_cq_look(struct rdmux_cq *cq)
 enum rdmux_status rdmux_cq_sleep(struct rdmux_cq *cq, uint64_t until_ns)
 {
     int timeout_ms = remaining_ms(cq, until_ns);
+    cq->counts.sleeps++;
     if ((cq->fence & RDMUX_ENTER_SERIALIZED) != 0) {
         return sleep_outside(cq, timeout_ms);
     }

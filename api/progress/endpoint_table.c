@@ -105,6 +105,7 @@ static void add_endpoint(struct rdmux_cq *cq, struct rdmux_ep *ep)
     *bucket_of(cq, ep->id) = ep;
     rdmux_list_append(&cq->lists.eps, &ep->places.cq);
     cq->ep_count++;
+    rdmux_count(&cq->fabric->counts.endpoints);
 }
 
 static void add_timer(struct rdmux_cq *cq, struct rdmux_ep *ep)
@@ -159,6 +160,7 @@ void rdmux_cq_strike(struct rdmux_cq *cq, struct rdmux_ep *ep)
     }
     rdmux_list_remove(&ep->places.cq);
     cq->ep_count--;
+    rdmux_uncount(&cq->fabric->counts.endpoints);
 }
 
 void rdmux_cq_unlist(struct rdmux_cq *cq, struct rdmux_ep *ep)

@@ -72,6 +72,7 @@ void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char 
     if (status == RDMUX_OK || setup == NULL) {
         return;
     }
+    rdmux_count(&ep->fabric->counts.setups_failed);
     rdmux_setup_keep_candidates(ep);
     ep->negotiated.status = (uint32_t)status;
     if (status == RDMUX_REFUSED && setup->handshake != NULL) {
@@ -106,6 +107,8 @@ void rdmux_setup_succeed(struct rdmux_ep *ep)
     memset(&setup->attempt, 0, sizeof(setup->attempt)); /* the path is the endpoint's now */
     rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: %s %s to %s", (unsigned long long)ep->id,
               ep->info.provider, ep->info.device, ep->info.peer_address);
+    rdmux_count(ep->negotiated.role == RDMUX_ROLE_ACCEPT ? &ep->fabric->counts.accepted
+                                                         : &ep->fabric->counts.connected);
     struct rdmux_acceptor *acceptor = ep->accept.acceptor;
     ep->accept.acceptor = NULL; /* restored below: kept until rdmux_accept() returns the endpoint */
     if (ep->failover != NULL) {

@@ -595,6 +595,99 @@ static void paths_target(struct side *side)
     side_finish(side);
 }
 
+/* ---------------------------------------------------------------------- counts of cq and fabric */
+
+enum { SLEEPS_TRIED = 1000 };
+
+/* Waits until a call has slept: a thread that the machine does not run for a millisecond may time
+ * out before. */
+static void sleep_once(struct rdmux_cq *cq, struct rdmux_cq_stats *after)
+{
+    struct rdmux_cq_stats before = RDMUX_CQ_STATS_INIT;
+    struct rdmux_wc wc;
+    size_t count = 0;
+    EXPECT_OK(rdmux_cq_stats(cq, &before));
+    for (int i = 0; i < SLEEPS_TRIED; i++) {
+        EXPECT_STATUS(rdmux_cq_wait(cq, &wc, 1, 1, &count), RDMUX_TIMED_OUT);
+        EXPECT_OK(rdmux_cq_stats(cq, after));
+        if (after->sleeps > before.sleeps) {
+            return;
+        }
+    }
+    FAIL("%d calls of rdmux_cq_wait() that timed out do not count as sleeps", SLEEPS_TRIED);
+}
+
+static void arm_once(struct rdmux_cq *cq)
+{
+    struct rdmux_wc wc;
+    enum rdmux_status status = RDMUX_AGAIN;
+    while ((status = rdmux_cq_arm(cq)) == RDMUX_AGAIN) {
+        EXPECT(!time_is_up(), "an idle cq cannot be armed");
+        EXPECT_EQUAL(rdmux_cq_poll(cq, &wc, 1), 0);
+    }
+    EXPECT_STATUS(status, RDMUX_OK);
+}
+
+static void count_calls(struct side *side)
+{
+    struct rdmux_cq *cq = side->queue.cq;
+    struct rdmux_cq_stats before = RDMUX_CQ_STATS_INIT;
+    struct rdmux_cq_stats after = RDMUX_CQ_STATS_INIT;
+    struct rdmux_srq *srq = NULL;
+    struct rdmux_wc wc;
+    EXPECT_QUIET(&side->queue);
+    EXPECT_OK(rdmux_cq_stats(cq, &before));
+    EXPECT_EQUAL(before.endpoints, 1);
+    EXPECT_EQUAL(before.srqs, 0);
+    EXPECT_OK(rdmux_cq_wake(cq));
+    EXPECT_EQUAL(rdmux_cq_poll(cq, &wc, 1), 1);
+    EXPECT_EQUAL(wc.opcode, RDMUX_WC_WOKEN);
+    arm_once(cq);
+    EXPECT_OK(rdmux_srq_create(side->fabric, cq, NULL, &srq));
+    sleep_once(cq, &after);
+    EXPECT_EQUAL(after.wakes, before.wakes + 1);
+    EXPECT_EQUAL(after.arms, before.arms + 1);
+    EXPECT_EQUAL(after.srqs, 1);
+    EXPECT(after.calls >= before.calls + 5, "five calls count as %" PRIu64,
+           after.calls - before.calls);
+    EXPECT(after.reserved > before.reserved, "an SRQ reserves no entries");
+    EXPECT_OK(rdmux_srq_destroy(srq));
+    EXPECT_OK(rdmux_cq_stats(cq, &after));
+    EXPECT_EQUAL(after.reserved, before.reserved);
+}
+
+static void count_objects(struct side *side)
+{
+    enum { BYTES = 5000 };
+    struct rdmux_fabric_stats before = RDMUX_FABRIC_STATS_INIT;
+    struct rdmux_fabric_stats with = RDMUX_FABRIC_STATS_INIT;
+    struct rdmux_fabric_stats after = RDMUX_FABRIC_STATS_INIT;
+    struct rdmux_mr *mr = NULL;
+    EXPECT_OK(rdmux_fabric_stats(side->fabric, &before));
+    EXPECT_EQUAL(before.endpoints, 1);
+    EXPECT_EQUAL(before.connected + before.accepted, 1);
+    EXPECT_EQUAL(before.setups_failed, 0);
+    EXPECT(before.providers > 0, "a fabric with an endpoint counts no provider");
+    EXPECT_OK(rdmux_mr_alloc(side->fabric, BYTES, RDMUX_ACCESS_REMOTE_READ, &mr));
+    EXPECT_OK(rdmux_fabric_stats(side->fabric, &with));
+    rdmux_mr_deregister(mr);
+    EXPECT_OK(rdmux_fabric_stats(side->fabric, &after));
+    EXPECT_EQUAL(with.regions, before.regions + 1);
+    EXPECT_EQUAL(with.region_bytes, before.region_bytes + BYTES);
+    EXPECT_EQUAL(after.regions, before.regions);
+    EXPECT_EQUAL(after.region_bytes, before.region_bytes);
+}
+
+static void counted(struct side *side)
+{
+    side_open_pair(side, NULL);
+    BARRIER(side); /* from here on the endpoint is idle */
+    count_calls(side);
+    count_objects(side);
+    BARRIER(side);
+    side_finish(side);
+}
+
 static const struct conformance_case cases[] = {
     { "15.11, -15.11",
       "wrong arguments are INVALID with a text that names the argument, and nothing changes",
@@ -612,6 +705,8 @@ static const struct conformance_case cases[] = {
       environment_initiator, plain_target },
     { "N.19, 15.13", "a fabric lists its paths with reasons, and an endpoint counts what it did",
       NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 0, 0, paths_initiator, paths_target },
+    { "15.13", "a cq counts its calls, sleeps and wakes, and a fabric its objects and set-ups", 0,
+      0, 0, counted, counted },
 };
 
 const struct suite library_suite = { "library", cases, COUNT_OF(cases) };

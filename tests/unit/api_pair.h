@@ -423,6 +423,13 @@ static inline uint64_t slices_of(struct rdmux_ep *ep)
     return stats.service_slices;
 }
 
+static inline struct rdmux_fabric_stats counts_of(struct rdmux_fabric *fabric)
+{
+    struct rdmux_fabric_stats stats = RDMUX_FABRIC_STATS_INIT;
+    CHECK_OK(rdmux_fabric_stats(fabric, &stats));
+    return stats;
+}
+
 /* -------------------------------------------------------------------------------- plain sockets */
 
 /* Opens a TCP connection to a listener on 127.0.0.1, for a client that need not speak the

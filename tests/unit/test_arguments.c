@@ -607,6 +607,8 @@ static void wrong_arguments_of_an_endpoint_are_refused(void **state)
     struct scene scene;
     struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
     struct rdmux_ep_stats stats = RDMUX_EP_STATS_INIT;
+    struct rdmux_cq_stats cq_stats = RDMUX_CQ_STATS_INIT;
+    struct rdmux_fabric_stats fabric_stats = RDMUX_FABRIC_STATS_INIT;
     set_scene(&scene);
 
     INVALID(rdmux_ep_info(NULL, &info), "ep");
@@ -617,6 +619,14 @@ static void wrong_arguments_of_an_endpoint_are_refused(void **state)
     INVALID(rdmux_ep_stats(scene.ep, NULL), "out");
     stats.size = offsetof(struct rdmux_ep_stats, sends) - 1;
     INVALID(rdmux_ep_stats(scene.ep, &stats), "size");
+    INVALID(rdmux_cq_stats(NULL, &cq_stats), "cq");
+    INVALID(rdmux_cq_stats(scene.cq, NULL), "out");
+    cq_stats.size = offsetof(struct rdmux_cq_stats, endpoints) - 1;
+    INVALID(rdmux_cq_stats(scene.cq, &cq_stats), "size");
+    INVALID(rdmux_fabric_stats(NULL, &fabric_stats), "fabric");
+    INVALID(rdmux_fabric_stats(scene.fabric, NULL), "out");
+    fabric_stats.size = offsetof(struct rdmux_fabric_stats, providers) - 1;
+    INVALID(rdmux_fabric_stats(scene.fabric, &fabric_stats), "size");
     INVALID(rdmux_ep_set_user(NULL, NULL), "ep");
     assert_null(rdmux_ep_user(NULL));
     INVALID(rdmux_ep_shutdown(NULL, 0), "ep");

@@ -159,6 +159,8 @@ static void check_clear_opening(uint32_t methods)
         assert_int_equal(hello.authentication, RDMUX_AUTH_PSK);
     }
     assert_true(is_dropped(fd, PATIENT_MS));
+    assert_int_equal(counts_of(pair.fabric_b).turned_away, 1);
+    assert_int_equal(counts_of(pair.fabric_b).dropped, 0);
     expect_nobody(&pair);
     close(fd);
     close_pair(&pair);

@@ -138,6 +138,8 @@ static int try_objects(struct scene *scene)
     struct pair *pair = &scene->pair;
     struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
     struct rdmux_ep_stats stats = RDMUX_EP_STATS_INIT;
+    struct rdmux_cq_stats cq_stats = RDMUX_CQ_STATS_INIT;
+    struct rdmux_fabric_stats fabric_stats = RDMUX_FABRIC_STATS_INIT;
     struct rdmux_remote_info remote_info = RDMUX_REMOTE_INFO_INIT;
     struct rdmux_explanation *explanation = NULL;
     struct rdmux_remote *remote = NULL;
@@ -146,6 +148,8 @@ static int try_objects(struct scene *scene)
     const char *json = NULL;
     EXPECT_INVALID(rdmux_ep_info(pair->a, &info));
     EXPECT_INVALID(rdmux_ep_stats(pair->a, &stats));
+    EXPECT_INVALID(rdmux_cq_stats(pair->cq_a, &cq_stats));
+    EXPECT_INVALID(rdmux_fabric_stats(pair->fabric_a, &fabric_stats));
     EXPECT_INVALID(rdmux_ep_set_user(pair->a, pair));
     EXPECT_INVALID(rdmux_ep_pause(pair->a, 1));
     EXPECT(rdmux_ep_user(pair->a) == NULL);

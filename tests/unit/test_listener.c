@@ -381,6 +381,8 @@ static void a_rejected_connector_learns_the_reason(void **state)
     assert_int_equal(info.status, RDMUX_REFUSED);
     assert_int_equal(info.state, RDMUX_EP_ENDED);
     assert_non_null(strstr(info.text, "42"));
+    assert_int_equal(counts_of(pair.fabric_b).rejected, 1);
+    assert_int_equal(counts_of(pair.fabric_a).setups_failed, 1);
     close_pair(&pair);
 }
 

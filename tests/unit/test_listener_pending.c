@@ -74,6 +74,9 @@ static void bytes_of_another_protocol_cost_one_log_line_and_good_connections_suc
         }
         close(fd);
     }
+    struct rdmux_fabric_stats counts = counts_of(scene->pair.fabric_b);
+    assert_int_equal(counts.introduced + counts.expired + counts.evicted + counts.turned_away, 0);
+    assert_true(counts.dropped > 0); /* a socket with an unknown JOIN is none of the listener's */
     check_good_connection(&scene->pair);
     free(lying);
     free(opening);
@@ -184,6 +187,7 @@ static void a_connection_without_an_introduction_in_time_is_dropped(void **state
     check_span("dropped", span, LIMIT_MS - 20, LIMIT_MS + 700 * SLACK);
     wait_for_lines(&scene->book, RDMUX_COUNT_OF(sizes));
     assert_int_equal(logbook_count(&scene->book, "in time"), RDMUX_COUNT_OF(sizes));
+    assert_int_equal(counts_of(scene->pair.fabric_b).expired, RDMUX_COUNT_OF(sizes));
     close(patient);
     free(opening);
     clear_scene(scene);
@@ -245,6 +249,7 @@ static void the_oldest_silent_connection_is_evicted_beyond_max_pending(void **st
     }
     wait_for_lines(&scene->book, EXTRA);
     assert_int_equal(logbook_count(&scene->book, "too many"), EXTRA);
+    assert_int_equal(counts_of(scene->pair.fabric_b).evicted, EXTRA);
     for (size_t i = EXTRA; i < PENDING + EXTRA; i++) {
         assert_false(is_dropped(fds[i], 0));
     }
@@ -386,6 +391,8 @@ static void a_connection_that_is_not_accepted_in_time_is_dropped(void **state)
     check_span("dropped", span, LIMIT_MS - 20, LIMIT_MS + 700 * SLACK);
     wait_for_lines(&scene->book, 1);
     assert_int_equal(logbook_count(&scene->book, "nobody has accepted it in time"), 1);
+    assert_int_equal(counts_of(scene->pair.fabric_b).introduced, 1);
+    assert_int_equal(counts_of(scene->pair.fabric_b).expired, 1);
     check_good_connection(&scene->pair);
     clear_scene(scene);
 }

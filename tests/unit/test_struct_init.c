@@ -34,15 +34,17 @@ CALL(peer)
 CALL(ep_info)
 CALL(ep_stats)
 CALL(srq_attr)
+CALL(cq_stats)
+CALL(fabric_stats)
 
 static const struct {
     const char *name;
     size_t size;
     void (*init)(void *out, size_t size);
 } structs[] = {
-    ROW(fabric_auth), ROW(fabric_attr), ROW(path_info), ROW(cq_attr),
-    ROW(mr_attr),     ROW(remote_info), ROW(ep_attr),   ROW(listen_attr),
-    ROW(peer),        ROW(ep_info),     ROW(ep_stats),  ROW(srq_attr),
+    ROW(fabric_auth), ROW(fabric_attr), ROW(path_info),   ROW(cq_attr),      ROW(mr_attr),
+    ROW(remote_info), ROW(ep_attr),     ROW(listen_attr), ROW(peer),         ROW(ep_info),
+    ROW(ep_stats),    ROW(srq_attr),    ROW(cq_stats),    ROW(fabric_stats),
 };
 
 enum { STRUCTS = sizeof(structs) / sizeof(structs[0]) };

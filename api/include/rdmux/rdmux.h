@@ -494,6 +494,40 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_fabric_paths(struct rdmux_fab
                                                                 struct rdmux_path_info *out,
                                                                 size_t max, size_t *count);
 
+/* Counts of a fabric. The first group is what there is now, the others count since the fabric was
+ * opened. A fabric of which several threads make use may have changed meanwhile. */
+struct rdmux_fabric_stats {
+    uint32_t size;
+    uint32_t spare0;
+    uint64_t providers; /* of the library and of plug-ins, whether or not they have a usable path */
+    uint64_t plugins;   /* of the program and of files, without those that were refused */
+    uint64_t cqs;
+    uint64_t listeners;
+    uint64_t endpoints;    /* not closed; in set-up, connected, or ended */
+    uint64_t regions;      /* the program's, and one of 32 KiB for each set-up under way */
+    uint64_t region_bytes; /* sum of their lengths */
+    /* Set-ups of endpoints: those that ended with a path, on the connecting and on the accepting
+     * side, and those that failed. */
+    uint64_t connected;
+    uint64_t accepted;
+    uint64_t setups_failed;
+    /* Connections of listeners: those that have introduced themselves (rdmux_listen_attr), and why
+     * rdmux_accept() got no endpoint of the others. */
+    uint64_t introduced;
+    uint64_t rejected;    /* by rdmux_reject() */
+    uint64_t turned_away; /* with an answer: authentication failed, or no method in common */
+    uint64_t expired;     /* slower than hello_timeout_ms or accept_timeout_ms allow */
+    uint64_t evicted;     /* made room for others, at one of the listener's limits */
+    uint64_t dropped;     /* left, broke the protocol, or found no memory or descriptor here */
+    uint64_t jobs;        /* names, devices and buffers that the worker thread was given */
+    uint64_t spare[8];
+};
+#define RDMUX_FABRIC_STATS_INIT RDMUX_INIT_OF(rdmux_fabric_stats)
+
+/* Fills in *out, whose size is set. Threads: any. Errors: RDMUX_INVALID. */
+RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_fabric_stats(struct rdmux_fabric *fabric,
+                                                                struct rdmux_fabric_stats *out);
+
 /* ----------------------------------------------------------------------------- completion queue */
 
 /* One completion or event. 64 bytes forever. context, ep and opcode are valid whatever the
@@ -590,6 +624,32 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_cq_arm(struct rdmux_cq *cq);
  * Errors   RDMUX_INVALID: cq is NULL, or belongs to the parent process. Sets no error text.
  */
 RDMUX_API enum rdmux_status rdmux_cq_wake(struct rdmux_cq *cq);
+
+/* Counts of a cq, since it was created, and what is attached to it now. The data path pays nothing
+ * for them: entries are counted by endpoint, see rdmux_ep_stats(). */
+struct rdmux_cq_stats {
+    uint32_t size;
+    uint32_t spare0;
+    uint64_t endpoints; /* not closed */
+    uint64_t srqs;
+    uint64_t reserved; /* entries of `depth` that endpoints and SRQs have reserved */
+    /* Calls of the program on the cq and on all that is attached to it, this one among them, but not
+     * small writes and polls over the fast path. With RDMUX_CQ_SERIALIZED some calls that began at
+     * the same time may count as one. */
+    uint64_t calls;
+    uint64_t sleeps; /* how often a call slept until something happened */
+    uint64_t arms;   /* calls of rdmux_cq_arm() that returned RDMUX_OK */
+    uint64_t wakes;  /* entries RDMUX_WC_WOKEN made */
+    /* Rounds that served what is no data: other threads' requests, control channels, timers. */
+    uint64_t errands;
+    uint64_t service_slices; /* turns of the service thread as the cq's owner */
+    uint64_t spare[8];
+};
+#define RDMUX_CQ_STATS_INIT RDMUX_INIT_OF(rdmux_cq_stats)
+
+/* Fills in *out, whose size is set. Threads: its cq. Errors: RDMUX_INVALID. */
+RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_cq_stats(struct rdmux_cq *cq,
+                                                            struct rdmux_cq_stats *out);
 
 /* --------------------------------------------------------------------------------------- memory */
 
@@ -1514,6 +1574,8 @@ RDMUX_API void rdmux_listen_attr_init(struct rdmux_listen_attr *out, size_t size
 RDMUX_API void rdmux_peer_init(struct rdmux_peer *out, size_t size);
 RDMUX_API void rdmux_ep_info_init(struct rdmux_ep_info *out, size_t size);
 RDMUX_API void rdmux_ep_stats_init(struct rdmux_ep_stats *out, size_t size);
+RDMUX_API void rdmux_cq_stats_init(struct rdmux_cq_stats *out, size_t size);
+RDMUX_API void rdmux_fabric_stats_init(struct rdmux_fabric_stats *out, size_t size);
 RDMUX_API void rdmux_srq_attr_init(struct rdmux_srq_attr *out, size_t size);
 
 #ifdef __cplusplus
