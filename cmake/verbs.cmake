@@ -56,7 +56,8 @@ install(TARGETS rdmux_verbs LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/rdmux)
 # The same objects for programs that link librdmux.a, without what that has already, and without the
 # entry of the file. install.cmake installs it.
 add_library(rdmux_verbs_static STATIC
-            $<FILTER:$<TARGET_OBJECTS:rdmux_verbs>,EXCLUDE,/(credits|credit_scheduler|verbs_entry)[.]c>)
+            $<FILTER:$<TARGET_OBJECTS:rdmux_verbs>,EXCLUDE,/credits[.]c|/credit_scheduler[.]c|/verbs_entry[.]c>)
+add_dependencies(rdmux_verbs_static rdmux_verbs)
 add_library(rdmux::verbs_static ALIAS rdmux_verbs_static)
 set_target_properties(rdmux_verbs_static PROPERTIES
     OUTPUT_NAME rdmux_verbs EXPORT_NAME verbs_static LINKER_LANGUAGE C)
