@@ -637,7 +637,7 @@ struct rdmux_cq_stats {
      * small writes and polls over the fast path. With RDMUX_CQ_SERIALIZED some calls that began at
      * the same time may count as one. */
     uint64_t calls;
-    uint64_t sleeps; /* how often a call slept until something happened */
+    uint64_t sleeps; /* how often a call slept: until an event, or until its time was over */
     uint64_t arms;   /* calls of rdmux_cq_arm() that returned RDMUX_OK */
     uint64_t wakes;  /* entries RDMUX_WC_WOKEN made */
     /* Rounds that served what is no data: other threads' requests, control channels, timers. */
