@@ -17,6 +17,7 @@
 #include "api/data/srq.h"
 #include "api/data/srq_device.h"
 #include "api/progress/cq_owner.h"
+#include "api/progress/cq_progress.h"
 
 #include <string.h>
 
@@ -502,6 +503,20 @@ size_t rdmux_cq_take(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
         }
     } while (RDMUX_UNLIKELY(!rdmux_list_empty(&cq->pending)) && at != end);
     return (size_t)(at - wc);
+}
+
+void rdmux_ep_progress(struct rdmux_ep *ep)
+{
+    struct rdmux_cq *cq = ep->cq;
+    (void)rdmux_cq_progress(cq);
+    if (ep->queued.is_pending) {
+        rdmux_cq_unpend(ep);
+        rdmux_ep_drain(ep);
+        if ((ep->path != NULL && ep->path->ready != 0) || rdmux_ep_has_entries(ep)) {
+            rdmux_cq_pend(cq, ep);
+        }
+    }
+    rdmux_cq_stay_armed(cq);
 }
 
 /* Most rounds of a path's progress before the endpoint ends. */

@@ -11,6 +11,9 @@ void rdmux_ep_drain(struct rdmux_ep *ep);
 /* Owner: handles pended endpoints, of which there must be at least one, and writes up to max
  * entries (at least 1). */
 size_t rdmux_cq_take(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max);
+/* Owner: runs a round of progress and drains the endpoint, as in a poll that returns no entries. An
+ * armed cq stays armed. */
+void rdmux_ep_progress(struct rdmux_ep *ep);
 /* Returns whether an entry could be returned. */
 bool rdmux_ep_has_entries(const struct rdmux_ep *ep);
 /* Returns whether all requests before this sequence are done. */

@@ -18,6 +18,7 @@
 #include "api/core/failover.h"
 #include "api/core/remote.h"
 #include "api/data/bounce.h"
+#include "api/data/completion.h"
 #include "api/data/fast_path.h"
 #include "api/data/op_rules.h"
 #include "api/data/request.h"
@@ -369,6 +370,31 @@ static void start_requests(struct rdmux_ep *ep, uint64_t from, bool more)
     }
 }
 
+/* Queues a request that was refused with RDMUX_AGAIN, after a round of progress. A program may post
+ * until its request is taken, and never poll: its calls keep the service thread away. Progress may
+ * end the endpoint. */
+static RDMUX_COLD enum rdmux_status queue_later(struct rdmux_ep *ep, const struct rdmux_wr *wr)
+{
+    rdmux_ep_progress(ep);
+    enum rdmux_status status = rdmux_ep_queue(ep, wr);
+    if (status == RDMUX_AGAIN && ep->phase == RDMUX_PHASE_READY &&
+        ep->send.head - ep->send.tail >= ep->send.depth) {
+        ep->flow.wants_writable = true;
+        ep->stats.again++;
+    }
+    return status;
+}
+
+/* Starts new records that were queued from `from` on, if there are any. Returns the end of the
+ * queue. */
+static RDMUX_COLD uint64_t start_before(struct rdmux_ep *ep, uint64_t from)
+{
+    if (ep->send.head != from) {
+        start_requests(ep, from, false);
+    }
+    return ep->send.head;
+}
+
 /* Starts the request that was queued last, on an endpoint in any state. */
 static RDMUX_COLD void start_last(struct rdmux_ep *ep, uint32_t flags)
 {
@@ -415,6 +441,9 @@ static RDMUX_COLD enum rdmux_status post_any(struct rdmux_ep *ep, struct simple 
     };
     uint64_t from = ep->send.head;
     enum rdmux_status status = rdmux_ep_queue(ep, &wr);
+    if (RDMUX_UNLIKELY(status == RDMUX_AGAIN)) {
+        status = queue_later(ep, &wr);
+    }
     if (RDMUX_LIKELY(status == RDMUX_OK)) {
         start_requests(ep, from, (wr.flags & RDMUX_MORE) != 0);
     }
@@ -487,11 +516,15 @@ enum rdmux_status rdmux_post(struct rdmux_ep *ep, const struct rdmux_wr *wrs, si
             continue;
         }
         status = rdmux_ep_queue(ep, wr);
+        if (RDMUX_UNLIKELY(status == RDMUX_AGAIN)) {
+            from = start_before(ep, from);
+            status = queue_later(ep, wr);
+        }
         if (RDMUX_UNLIKELY(status != RDMUX_OK)) {
             break;
         }
     }
-    if (done != 0) {
+    if (ep->send.head != from) {
         start_requests(ep, from, (wrs[done - 1].flags & RDMUX_MORE) != 0);
     }
     rdmux_cq_leave(ep->cq);

@@ -245,8 +245,6 @@ static enum rdmux_status prepare_request(struct rdmux_ep *ep, const struct rdmux
     }
     struct rdmux_request *request = rdmux_ring_record(ring, ring->head);
     if (RDMUX_UNLIKELY(ring->head - ring->tail >= ring->depth)) {
-        ep->flow.wants_writable = true;
-        ep->stats.again++;
         return rdmux_again(
             "post: all of the send queue's requests are in use; poll, then post again");
     }

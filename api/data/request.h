@@ -221,7 +221,8 @@ static inline bool rdmux_spare_is_zero(const struct rdmux_wr *wr)
 
 /* Returns the error of a request that the endpoint does not take. */
 enum rdmux_status rdmux_ep_refuse_post(const struct rdmux_ep *ep);
-/* Checks any request of the send side, and queues it at the ring's head. */
+/* Checks any request of the send side, and queues it at the ring's head. RDMUX_AGAIN: it may be
+ * queued after progress. */
 enum rdmux_status rdmux_ep_queue(struct rdmux_ep *ep, const struct rdmux_wr *wr);
 /* Posts an empty PLACED write, a request of the core (control.c, read_drain.c, replay.c). It is not
  * in the ring: *flush is initialised here, and belongs to the path until it is done. Returns false

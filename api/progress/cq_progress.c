@@ -289,6 +289,14 @@ void rdmux_cq_rearm(struct rdmux_cq *cq)
     }
 }
 
+void rdmux_cq_stay_armed(struct rdmux_cq *cq)
+{
+    if (rdmux_cq_is_armed(cq) && (rdmux_cq_arm_providers(cq) || !rdmux_list_empty(&cq->pending) ||
+                                  (atomic_load(rdmux_cq_signal(cq)) & RDMUX_SIGNAL_ATTEND) != 0)) {
+        rdmux_cq_tell(cq);
+    }
+}
+
 enum rdmux_status rdmux_cq_look(struct rdmux_cq *cq)
 {
     return sleep_on_descriptors(cq, 0);

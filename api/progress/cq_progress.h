@@ -24,6 +24,9 @@ enum rdmux_status rdmux_cq_sleep(struct rdmux_cq *cq, uint64_t until_ns);
 /* Arms the cq again for calls that sleep outside of a serialized cq, or wakes them: a call that may
  * have ended the arming is about to leave. */
 void rdmux_cq_rearm(struct rdmux_cq *cq);
+/* Keeps a cq armed through a round of progress outside of poll, wait and arm, or tells its sleeper
+ * what the round found. */
+void rdmux_cq_stay_armed(struct rdmux_cq *cq);
 /* Polls the descriptors that rdmux_cq_sleep() sleeps on. */
 enum rdmux_status rdmux_cq_look(struct rdmux_cq *cq);
 

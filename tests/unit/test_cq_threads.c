@@ -465,6 +465,41 @@ static void polls_of_others_do_not_disarm_a_sleeper(void **state)
     }
 }
 
+/* ------------------------------------------------------------------------------- refused posts */
+
+/* A refused post makes progress: it neither ends the arming nor hides what it found. */
+static void a_refused_post_keeps_the_cq_armed(void **state)
+{
+    (void)state;
+    static const char *const paths[] = { "shm", "tcp" };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(paths); i++) {
+        struct pair pair;
+        struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+        uint64_t word = 0;
+        size_t sent = 0;
+        attr.paths = paths[i];
+        attr.send_depth = 4;
+        open_flagged(&pair, 0);
+        connect_more(&pair, &attr, &pair.a, &pair.b);
+        CHECK_OK(rdmux_cq_arm(pair.cq_a));
+        while (rdmux_send(pair.a, &word, sizeof(word), NULL, NULL,
+                          RDMUX_INLINE | RDMUX_UNSIGNALED) == RDMUX_OK) {
+            sent++;
+        }
+        for (int tries = 0; tries < 3; tries++) {
+            CHECK_STATUS(rdmux_send(pair.a, &word, sizeof(word), NULL, NULL, RDMUX_INLINE),
+                         RDMUX_AGAIN);
+        }
+        for (; sent > 0; sent--) {
+            CHECK_OK(rdmux_recv(pair.b, &word, sizeof(word), NULL, NULL));
+            expect_entry(pair.cq_b, RDMUX_WC_RECV, RDMUX_OK);
+        }
+        assert_true(is_readable(pair.cq_a, PATIENT_MS));
+        expect_entry(pair.cq_a, RDMUX_WC_WRITABLE, RDMUX_OK);
+        close_pair(&pair);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -481,6 +516,7 @@ int main(void)
         cmocka_unit_test(threads_share_a_serialized_cq),
         cmocka_unit_test(a_sleeper_keeps_no_call_out),
         cmocka_unit_test(polls_of_others_do_not_disarm_a_sleeper),
+        cmocka_unit_test(a_refused_post_keeps_the_cq_armed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1455,6 +1455,7 @@ RDMUX_API enum rdmux_status rdmux_srq_destroy(struct rdmux_srq *srq);
  * Errors of every post:
  *   RDMUX_AGAIN         The queue is full or the endpoint is not connected yet; nothing was queued.
  *                       For a full send queue RDMUX_WC_WRITABLE follows once.
+ *                       The call made progress, so a program may post again until it is taken.
  *   RDMUX_INVALID       An argument; the text names it. Also an atomic that is not of 8 bytes or
  *                       not aligned to 8 bytes, or an endpoint that was closed
  *   RDMUX_OUT_OF_RANGE  Beyond the peer's region, or beyond the local region
