@@ -96,6 +96,7 @@ extern const struct suite another_cq_suite;
 extern const struct suite asleep_suite;
 extern const struct suite atomic_suite;
 extern const struct suite batch_suite;
+extern const struct suite callers_suite;
 extern const struct suite connect_suite;
 extern const struct suite counts_suite;
 extern const struct suite crossing_suite;
