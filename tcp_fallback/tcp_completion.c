@@ -211,6 +211,9 @@ static size_t attend_one(struct tcp_ep *ep)
     if (ep->out.is_dead && ep->state == TCP_CONNECTED) {
         size_t got = rdmux_tcp_read(ep, SIZE_MAX);
         did += got + 1;
+        if (ep->in.is_end_waiting) {
+            return did; /* the end waits for a receive */
+        }
         if (ep->state == TCP_CONNECTED && got > 0) {
             rdmux_tcp_attend(ep);
         } else if (ep->state == TCP_CONNECTED && ep->out.error == EFAULT) {

@@ -3,17 +3,79 @@
  * providers/credit_scheduler.h shares the receives of an SRQ among its endpoints. */
 #include "tcp_fallback/tcp_credit.h"
 
+#include "api/base/pieces.h"
+#include "tcp_fallback/tcp_completion.h"
 #include "tcp_fallback/tcp_endpoint.h"
+#include "tcp_fallback/tcp_pool.h"
 #include "tcp_fallback/tcp_send.h"
+#include "tcp_fallback/tcp_state.h"
+
+#include <stdio.h>
 
 /* Schedules a due grant. It travels with other frames if any are sent before the next poll. */
 static void tell_when_due(struct tcp_ep *ep)
 {
     if (ep->state == TCP_CONNECTED && rdmux_credits_due(&ep->given)) {
+        if (ep->in.early.bytes != NULL && ep->in.early.is_whole) {
+            rdmux_tcp_deliver_early(ep); /* it takes the receive; the peer has no credit */
+            return;
+        }
         if (rdmux_tcp_cq_of(ep)->is_armed) {
             ep->out.is_credit_due = true;
         }
         rdmux_tcp_nudge(ep); /* the poll checks again whether it is due */
+    }
+}
+
+/* ------------------------------------------------------------------------------- early messages */
+
+void rdmux_tcp_message_too_long(struct tcp_ep *ep, struct rdmux_request *receive, uint64_t index,
+                                const struct tcp_frame *frame)
+{
+    char text[RDMUX_TEXT_MAX];
+    (void)snprintf(text, sizeof(text),
+                   "tcp: a message of %llu bytes came for a receive of %llu bytes",
+                   (unsigned long long)frame->length, (unsigned long long)receive->length);
+    rdmux_provider_received(&ep->base, receive, RDMUX_LENGTH, RDMUX_WC_RECV, frame->length,
+                            (frame->flags & TCP_IMM) ? RDMUX_WC_HAS_IMM : 0, frame->imm);
+    rdmux_tcp_refuse(ep, index, RDMUX_LENGTH);
+    rdmux_tcp_pump(ep);
+    rdmux_tcp_fail(ep, RDMUX_LENGTH, text);
+}
+
+void rdmux_tcp_deliver_early(struct tcp_ep *ep)
+{
+    struct tcp_early *early = &ep->in.early;
+    struct rdmux_request *receive = rdmux_provider_take_receive(&ep->base);
+    if (receive == NULL) {
+        return; /* rdmux_tcp_post_recv() calls again */
+    }
+    uint8_t *bytes = early->bytes;
+    early->bytes = NULL;
+    ep->given.posted = ep->given.used + 1 + rdmux_provider_receives(&ep->base);
+    if (rdmux_credits_outstanding(&ep->given) == 0) { /* else a credit on its way pays */
+        ep->given.granted++;
+        ep->out.is_paying = true;
+        ep->out.is_credit_due = true;
+    }
+    ep->given.used++;
+    if (early->length > receive->length) {
+        const struct tcp_frame frame = { .flags = early->flags,
+                                         .imm = early->imm,
+                                         .length = early->length };
+        rdmux_tcp_message_too_long(ep, receive, early->index, &frame);
+    } else {
+        rdmux_scatter(receive->sges, receive->sge_count, 0, bytes, early->length);
+        ep->counts.received++;
+        ep->out.acks += (early->flags & TCP_PLACED) ? 1 : 0;
+        rdmux_provider_received(&ep->base, receive, RDMUX_OK, RDMUX_WC_RECV, early->length,
+                                (early->flags & TCP_IMM) ? RDMUX_WC_HAS_IMM : 0, early->imm);
+    }
+    rdmux_tcp_pool_put(&rdmux_tcp_cq_of(ep)->pool, bytes);
+    if (ep->in.is_end_waiting) {
+        rdmux_tcp_fail(ep, RDMUX_PEER_GONE, "tcp: the peer closed its data socket");
+    } else if (ep->state == TCP_CONNECTED) {
+        rdmux_tcp_nudge(ep);
     }
 }
 

@@ -86,9 +86,12 @@ enum rdmux_status rdmux_tcp_ep_open(struct rdmux_provider_ep *base,
         rdmux_tcp_stream_clear(lane);
     }
     /* Pooled buffers: the batch, the stash (unparsed bytes of a pause or a partial control frame),
-     * and waiting control frames. */
+     * waiting control frames, and an early message. */
     bool may_stash = ep->is_shared || ep->lane_count > 1 || attr->srq != NULL;
-    ep->reserved = 1U + may_stash + ep->is_shared;
+    /* With failover a message that is done has been received. The end of a shared socket is that of
+     * the control channel, too, and cannot wait for a receive. */
+    ep->takes_early = !ep->is_shared && attr->srq == NULL && attr->has_failover == 0;
+    ep->reserved = 1U + may_stash + ep->is_shared + ep->takes_early;
     enum rdmux_status status = rdmux_tcp_pool_reserve(fabric_of(ep), &rdmux_tcp_cq_of(ep)->pool,
                                                       ep->reserved);
     if (status != RDMUX_OK) {
@@ -114,6 +117,7 @@ enum rdmux_status rdmux_tcp_ep_describe(struct rdmux_provider_ep *base, uint8_t 
         .answers = TCP_ANSWERS,
         .on_demand = ep->srq != NULL,
         .encrypted = rdmux_paths_are_encrypted(fabric_of(ep)),
+        .early = ep->takes_early,
     };
     rdmux_tcp_description_encode(&description, out);
     *size = TCP_DESCRIPTION_SIZE;
@@ -271,6 +275,7 @@ static enum rdmux_status peer_learn(struct tcp_ep *ep, const uint8_t *peer, size
     }
     ep->peer_answers = description.answers < TCP_ANSWERS ? description.answers : TCP_ANSWERS;
     ep->is_peer_on_demand = description.on_demand;
+    ep->takes_peer_early = description.early;
     return RDMUX_OK;
 }
 

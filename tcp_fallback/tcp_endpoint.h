@@ -45,9 +45,11 @@ struct tcp_ep {
     bool is_hot;
     bool is_shared; /* the control channel uses the same socket */
     bool is_peer_on_demand;
-    bool is_asked;     /* an ASK is sent or due, no credit came since */
-    bool is_quiescing; /* failures are no longer reported to the core */
-    uint32_t waits;    /* TCP_WAIT_* of the last refused post */
+    bool takes_early;      /* this side takes early messages */
+    bool takes_peer_early; /* the peer does */
+    bool is_asked;         /* an ASK is sent or due, no credit came since */
+    bool is_quiescing;     /* failures are no longer reported to the core */
+    uint32_t waits;        /* TCP_WAIT_* of the last refused post */
     uint32_t lane_count;
     uint32_t lanes_ready;
     uint32_t peer_answers;

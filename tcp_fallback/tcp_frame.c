@@ -172,7 +172,8 @@ void rdmux_tcp_description_encode(const struct tcp_description *description,
     out[1] = (uint8_t)description->sockets;
     rdmux_store_be16(out + 2, (uint16_t)description->answers);
     out[4] = (uint8_t)((description->on_demand ? TCP_ON_DEMAND : 0) |
-                       (description->encrypted ? TCP_ENCRYPTED : 0));
+                       (description->encrypted ? TCP_ENCRYPTED : 0) |
+                       (description->early ? TCP_EARLY : 0));
 }
 
 enum rdmux_status rdmux_tcp_description_decode(const uint8_t *in, size_t size,
@@ -192,5 +193,6 @@ enum rdmux_status rdmux_tcp_description_decode(const uint8_t *in, size_t size,
     out->answers = answers;
     out->on_demand = in[4] & TCP_ON_DEMAND;
     out->encrypted = (in[4] & TCP_ENCRYPTED) != 0;
+    out->early = (in[4] & TCP_EARLY) != 0;
     return RDMUX_OK;
 }

@@ -47,6 +47,7 @@ enum {
     TCP_HEADER_MAX = 128, /* a PING with its filler; the longest other header has 48 */
 
     TCP_CHUNK_MAX = 1 << 20, /* payload bytes of one frame on one socket */
+    TCP_EARLY_MAX = 4096,    /* bytes of a SEND that may come without a credit */
 
     TCP_CONTROL_HEADER_SIZE = 8,
     TCP_CONTROL_PAYLOAD_MAX = 65536,
@@ -99,15 +100,23 @@ void rdmux_tcp_share(uint64_t length, uint32_t sockets, uint32_t index, uint64_t
  *   0  1  version, 1
  *   1  1  data sockets
  *   2  2  answers: reads and atomics in flight at a time
- *   4  1  flags: 1 = credits are granted on demand, 2 = all bytes are encrypted
+ *   4  1  flags: 1 = credits are granted on demand, 2 = all bytes are encrypted, 4 = this side
+ *         takes early messages
  *   5  3  zero, ignored */
-enum { TCP_DESCRIPTION_SIZE = 8, TCP_VERSION = 1, TCP_ON_DEMAND = 1, TCP_ENCRYPTED = 2 };
+enum {
+    TCP_DESCRIPTION_SIZE = 8,
+    TCP_VERSION = 1,
+    TCP_ON_DEMAND = 1,
+    TCP_ENCRYPTED = 2,
+    TCP_EARLY = 4,
+};
 
 struct tcp_description {
     uint32_t sockets;
     uint32_t answers;
     uint32_t on_demand;
     uint32_t encrypted;
+    uint32_t early;
 };
 
 void rdmux_tcp_description_encode(const struct tcp_description *description,

@@ -10,6 +10,7 @@
 #include "tcp_fallback/tcp_credit.h"
 #include "tcp_fallback/tcp_endpoint.h"
 #include "tcp_fallback/tcp_frame.h"
+#include "tcp_fallback/tcp_hot.h"
 #include "tcp_fallback/tcp_lane.h"
 #include "tcp_fallback/tcp_pool.h"
 #include "tcp_fallback/tcp_send.h"
@@ -34,11 +35,26 @@ static void peer_lies(struct tcp_ep *ep, const char *text)
     rdmux_tcp_fail(ep, RDMUX_PROTOCOL, text);
 }
 
+/* Returns whether the end of socket 0 has to wait until a message of the peer has a receive, and
+ * nothing else of the peer is under way. The control channel reports the end at once. */
+static bool end_has_to_wait(const struct tcp_lane *lane)
+{
+    const struct tcp_in *in = &lane->ep->in;
+    return lane->index == 0 && in->early.bytes != NULL && in->early.is_whole && !in->is_paused &&
+           in->request.destination == TCP_TO_NOTHING;
+}
+
 static void socket_ended(struct tcp_lane *lane, int error)
 {
     struct tcp_ep *ep = lane->ep;
     error = error == 0 ? ep->out.error : error;
     const char *reason = rdmux_tcp_stream_reason(lane);
+    if (reason[0] == '\0' && error != EFAULT && end_has_to_wait(lane)) {
+        ep->in.is_end_waiting = true;
+        rdmux_tcp_cool(ep);
+        rdmux_tcp_unwatch(&ep->lane0);
+        return;
+    }
     if (reason[0] != '\0') {
         char text[RDMUX_TEXT_MAX];
         (void)snprintf(text, sizeof(text), "tcp: %.240s", reason);
@@ -80,6 +96,11 @@ static bool destination_open(struct tcp_ep *ep, uint64_t from, uint64_t length, 
         *count = (int)rdmux_pieces(request->receive, request->at + from, length, iov);
         return false;
     }
+    if (request->destination == TCP_TO_EARLY) {
+        iov[0] = (struct iovec){ ep->in.early.bytes + from, (size_t)length };
+        *count = 1;
+        return false;
+    }
     if (request->destination != TCP_TO_REGION) {
         return false;
     }
@@ -119,7 +140,11 @@ static void request_end(struct tcp_ep *ep)
     uint32_t wc_flags = (request->flags & TCP_IMM) ? RDMUX_WC_HAS_IMM : 0;
     uint8_t destination = request->destination;
     request->destination = TCP_TO_NOTHING;
-    if (destination == TCP_TO_WASTE) {
+    if (destination > TCP_TO_REGION) {
+        if (destination == TCP_TO_EARLY) {
+            ep->in.early.is_whole = true;
+            rdmux_tcp_deliver_early(ep);
+        }
         return;
     }
     if (request->receive != NULL) {
@@ -281,13 +306,34 @@ static enum rdmux_status access_check(struct tcp_ep *ep, const struct tcp_frame 
     return status;
 }
 
-/* Takes the next receive for a message. False: the endpoint has failed. */
-static bool receive_take(struct tcp_ep *ep, struct rdmux_request **out)
+/* Begins a SEND that has no credit. False: the endpoint has failed. */
+static bool carry_early(struct tcp_ep *ep, const struct tcp_frame *frame)
 {
-    if (rdmux_credits_outstanding(&ep->given) == 0) {
+    struct tcp_early *early = &ep->in.early;
+    if (!ep->takes_early || frame->kind != TCP_SEND || frame->length > TCP_EARLY_MAX ||
+        (frame->flags & TCP_STRIPED) != 0 || early->bytes != NULL || ep->out.is_paying) {
         peer_lies(ep, "tcp: the peer sent a message without a credit");
         return false;
     }
+    *early = (struct tcp_early){
+        .bytes = rdmux_tcp_pool_get(&rdmux_tcp_cq_of(ep)->pool),
+        .flags = frame->flags,
+        .imm = frame->imm,
+        .length = frame->length,
+        .index = ep->in.requests++,
+    };
+    ep->in.request = (struct tcp_incoming){
+        .destination = TCP_TO_EARLY,
+        .kind = TCP_SEND,
+        .flags = frame->flags,
+        .length = frame->length,
+    };
+    return frame_begin(ep, TCP_PAYLOAD_REQUEST, frame->length, false) && ep->state == TCP_CONNECTED;
+}
+
+/* Takes the next receive for a message with a credit. False: the endpoint has failed. */
+static bool receive_take(struct tcp_ep *ep, struct rdmux_request **out)
+{
     *out = rdmux_provider_take_receive(&ep->base);
     if (*out == NULL) {
         peer_lies(ep, "tcp: a message came for a receive that is gone");
@@ -322,6 +368,9 @@ static bool carry_payload(struct tcp_ep *ep, const struct tcp_frame *frame, size
     if (ep->in.is_refused) {
         destination = TCP_TO_WASTE;
     } else if (send || (frame->flags & TCP_IMM)) {
+        if (rdmux_credits_outstanding(&ep->given) == 0) {
+            return carry_early(ep, frame);
+        }
         if (!receive_take(ep, &receive)) {
             return false;
         }
@@ -339,17 +388,7 @@ static bool carry_payload(struct tcp_ep *ep, const struct tcp_frame *frame, size
         memcpy(request->key, frame->key, TCP_KEY_SIZE);
     }
     if (send && receive != NULL && frame->length > receive->length) {
-        uint32_t wc_flags = (frame->flags & TCP_IMM) ? RDMUX_WC_HAS_IMM : 0;
-        uint64_t room = receive->length;
-        rdmux_provider_received(&ep->base, receive, RDMUX_LENGTH, RDMUX_WC_RECV, frame->length,
-                                wc_flags, frame->imm);
-        rdmux_tcp_refuse(ep, index, RDMUX_LENGTH);
-        rdmux_tcp_pump(ep);
-        char text[RDMUX_TEXT_MAX];
-        (void)snprintf(text, sizeof(text),
-                       "tcp: a message of %llu bytes came for a receive of %llu bytes",
-                       (unsigned long long)frame->length, (unsigned long long)room);
-        rdmux_tcp_fail(ep, RDMUX_LENGTH, text);
+        rdmux_tcp_message_too_long(ep, receive, index, frame);
         return false;
     }
     uint64_t payload = rdmux_tcp_frame_payload(frame->length, ep->lane_count, striped);
@@ -545,6 +584,10 @@ static size_t parse_frame(struct tcp_ep *ep, const uint8_t *in, size_t size)
     }
     uint64_t credits = frame.credits + (frame.kind == TCP_CREDIT ? frame.length : 0);
     if (credits > 0) {
+        if (ep->out.is_in_debt) {
+            rdmux_tcp_settle(ep);
+            credits--;
+        }
         if (!rdmux_credits_add(&ep->held, credits)) {
             peer_lies(ep, "tcp: the peer granted more credits than there can be");
             return 0;
@@ -813,6 +856,10 @@ void rdmux_tcp_in_finish(struct tcp_ep *ep)
 {
     if (ep->in.stash != NULL) {
         stash_release(ep);
+    }
+    if (ep->in.early.bytes != NULL) {
+        rdmux_tcp_pool_put(&rdmux_tcp_cq_of(ep)->pool, ep->in.early.bytes);
+        ep->in.early.bytes = NULL;
     }
     ep->in.held = 0;
     ep->in.is_paused = false;

@@ -26,7 +26,9 @@ enum tcp_destination {
     TCP_TO_NOTHING = 0, /* no request is coming in */
     TCP_TO_RECEIVE,
     TCP_TO_REGION,
+    /* not into memory of the application */
     TCP_TO_WASTE,
+    TCP_TO_EARLY,
 };
 
 /* The peer's request whose payload is coming in. */
@@ -40,6 +42,16 @@ struct tcp_incoming {
     uint64_t at; /* payload bytes in earlier frames */
     uint64_t offset;
     uint8_t key[TCP_KEY_SIZE];
+};
+
+/* A message that came without a credit, until there is a receive for it. */
+struct tcp_early {
+    uint8_t *bytes; /* pooled buffer; NULL: there is none */
+    bool is_whole;
+    uint8_t flags; /* TCP_PLACED, TCP_IMM */
+    uint32_t imm;
+    uint64_t length;
+    uint64_t index; /* the request's number */
 };
 
 struct tcp_in {
@@ -56,6 +68,9 @@ struct tcp_in {
     uint64_t frame_length;
     uint64_t requests; /* the peer's requests seen */
     struct tcp_incoming request;
+    struct tcp_early early;
+    /* The peer has closed its socket, and the endpoint ends when `early` is delivered. */
+    bool is_end_waiting;
 };
 
 /* Reads the bytes that have come, about budget frames at most. Returns the amount of work done. */

@@ -25,6 +25,7 @@ enum {
 static const uint8_t zeros[ZEROS_SIZE];
 
 static_assert((int)TCP_KEY_SIZE == (int)RDMUX_TARGET_KEY_SIZE, "keys travel as they are");
+static_assert((int)TCP_EARLY_MAX <= (int)TCP_COPY_MAX, "an early message is copied");
 
 /* --------------------------------------------------------------------------------------- queues */
 
@@ -257,9 +258,22 @@ static int payload_pieces(struct tcp_ep *ep, const struct tcp_lane *lane, struct
 
 /* -------------------------------------------------------------------------------------- sending */
 
+/* The only writer of out->is_stopped. */
+static void update_stop(struct tcp_out *out)
+{
+    out->is_stopped = out->is_dead || out->is_in_debt;
+}
+
+void rdmux_tcp_settle(struct tcp_ep *ep)
+{
+    ep->out.is_in_debt = false;
+    update_stop(&ep->out);
+}
+
 void rdmux_tcp_out_die(struct tcp_ep *ep)
 {
     ep->out.is_dead = true;
+    update_stop(&ep->out);
     rdmux_tcp_attend(ep);
 }
 
@@ -491,11 +505,12 @@ static void owe_credits(struct tcp_ep *ep)
     if (!ep->out.is_credit_due || ep->out.payload != TCP_PAYLOAD_NONE) {
         return;
     }
-    if (rdmux_credits_untold(&ep->given) > 0) {
+    if (rdmux_credits_untold(&ep->given) > 0 || ep->out.is_paying) {
         if (!batch_has_room(ep, TCP_HEADER_MAX)) {
             return;
         }
-        uint64_t count = rdmux_credits_tell(&ep->given, RDMUX_CREDITS_MAX);
+        uint64_t count = rdmux_credits_tell(&ep->given, RDMUX_CREDITS_MAX) + ep->out.is_paying;
+        ep->out.is_paying = false;
         (void)batch_put_simple(ep, TCP_CREDIT, count);
     }
     ep->out.is_credit_due = false;
@@ -652,6 +667,21 @@ static enum rdmux_status no_credit(struct tcp_ep *ep)
     return not_now(ep, TCP_WAIT_CREDIT);
 }
 
+/* Returns whether a message that has no credit may be sent, for the peer to keep until it has a
+ * receive. It must be small: the batch has its bytes, so that it never waits half sent. */
+static bool may_be_early(const struct tcp_ep *ep, const struct rdmux_request *request,
+                         const struct tcp_frame *frame)
+{
+    return ep->takes_peer_early && frame->kind == TCP_SEND && request->length <= TCP_EARLY_MAX;
+}
+
+/* Requests behind an early message wait, as they would if it waited at this side. */
+static void go_into_debt(struct tcp_out *out)
+{
+    out->is_in_debt = true;
+    update_stop(out);
+}
+
 /* Queues a request until its ACK if it has RDMUX_PLACED, else completes it. */
 static void request_sent(struct tcp_ep *ep, struct rdmux_request *request)
 {
@@ -668,7 +698,7 @@ static enum rdmux_status start_carrying(struct tcp_ep *ep, struct rdmux_request 
 {
     bool copied = request->length <= TCP_COPY_MAX;
     size_t room = TCP_HEADER_MAX + (copied ? (size_t)request->length : TCP_HEADER_MAX);
-    if (takes_receive && ep->held.left == 0) {
+    if (takes_receive && ep->held.left == 0 && !may_be_early(ep, request, frame)) {
         return no_credit(ep);
     }
     if (!batch_has_room(ep, room)) {
@@ -677,8 +707,8 @@ static enum rdmux_status start_carrying(struct tcp_ep *ep, struct rdmux_request 
             return not_now(ep, TCP_WAIT_ROOM);
         }
     }
-    if (takes_receive) {
-        (void)rdmux_credits_take(&ep->held);
+    if (takes_receive && !rdmux_credits_take(&ep->held)) {
+        go_into_debt(&ep->out);
     }
     request->provider[TCP_INDEX] = ep->out.requests++;
     frame->length = request->length;
@@ -743,10 +773,19 @@ static enum rdmux_status start_flush(struct tcp_ep *ep, struct rdmux_request *re
     return RDMUX_OK;
 }
 
-static enum rdmux_status start_request(struct tcp_ep *ep, struct rdmux_request *request)
+/* The status of a request that cannot start. */
+static enum rdmux_status refuse_start(struct tcp_ep *ep)
 {
     if (ep->state != TCP_CONNECTED || ep->out.is_dead || ep->in.is_refused) {
         return RDMUX_AGAIN; /* the endpoint is about to end */
+    }
+    return not_now(ep, TCP_WAIT_CREDIT); /* it is in debt */
+}
+
+static enum rdmux_status start_request(struct tcp_ep *ep, struct rdmux_request *request)
+{
+    if (ep->state != TCP_CONNECTED || ep->out.is_stopped || ep->in.is_refused) {
+        return refuse_start(ep);
     }
     if (ep->out.payload != TCP_PAYLOAD_NONE || ep->out.open != NULL) {
         rdmux_tcp_pump(ep);

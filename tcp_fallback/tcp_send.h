@@ -79,7 +79,12 @@ struct tcp_out {
     uint32_t tail;
     uint8_t payload; /* enum tcp_payload of the payload behind the batch */
     bool is_dead;    /* the socket takes no more bytes; reading gives the cause */
-    bool is_over;    /* the NAK is sent: only control frames follow */
+    /* This side sent an early message, and the credit that pays for it has not come. */
+    bool is_in_debt;
+    bool is_stopped; /* is_dead or is_in_debt: no request starts; update_stop() */
+    /* A receive took an early message, and the credit for it is still to be sent. */
+    bool is_paying;
+    bool is_over; /* the NAK is sent: only control frames follow */
     bool was_answer_last;
     int error;
     uint64_t frame_length;
@@ -115,6 +120,8 @@ void rdmux_tcp_pump(struct tcp_ep *ep);
 void rdmux_tcp_unblock(struct tcp_lane *lane);
 /* Nothing more is sent. The next poll reads the bytes that have come, then fails the endpoint. */
 void rdmux_tcp_out_die(struct tcp_ep *ep);
+/* A credit has paid for the early message of this side. */
+void rdmux_tcp_settle(struct tcp_ep *ep);
 /* Lets the core post again if a refused post waited for this event (TCP_WAIT_*). */
 void rdmux_tcp_came(struct tcp_ep *ep, uint32_t what);
 /* Adds an answer to the ring, for the peer's request with this number. The ring has room. */

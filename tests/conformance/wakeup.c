@@ -193,6 +193,59 @@ static void ping_pong_wait(struct side *side)
     ping_pong(side, next_by_wait, PING_ROUNDS / 2);
 }
 
+/* --------------------------------------------------- a header, then exactly as many bytes as it says */
+
+enum { SIZED_ROUNDS = 140, SIZED_MOST = 70000, SIZED_REPLY = 1000 };
+
+static const size_t sized_lengths[] = { 0, 1, 8, 4095, 4096, 4097, SIZED_MOST };
+
+static struct rdmux_wc sized_next(struct side *side, uint32_t opcode, uint64_t context)
+{
+    struct rdmux_wc wc = next_by_wait(side, -1);
+    EXPECT(wc.opcode == opcode && wc.status == RDMUX_OK && CTX_NUMBER(wc.context) == context,
+           "got %s", wc_text(&wc));
+    return wc;
+}
+
+static void sized_initiator(struct side *side)
+{
+    static uint8_t bytes[SIZED_MOST];
+    uint8_t reply = 0;
+    open_still_pair(side);
+    for (uint64_t round = 0; round < SIZED_ROUNDS; round++) {
+        const uint64_t length = sized_lengths[round % COUNT_OF(sized_lengths)];
+        pattern_fill(bytes, length, side->seed + round, 0);
+        EXPECT_OK(rdmux_recv(side->ep, &reply, 1, NULL, CTX(SIZED_REPLY)));
+        EXPECT_OK(rdmux_send(side->ep, &length, 8, NULL, NULL, RDMUX_INLINE | RDMUX_UNSIGNALED));
+        EXPECT_OK(rdmux_send(side->ep, bytes, length, NULL, NULL, RDMUX_UNSIGNALED));
+        (void)sized_next(side, RDMUX_WC_RECV, SIZED_REPLY);
+        EXPECT_EQUAL(reply, (uint8_t)round);
+    }
+    side_finish(side);
+}
+
+static void sized_target(struct side *side)
+{
+    static uint8_t bytes[SIZED_MOST + 1];
+    uint64_t length = 0;
+    open_still_pair(side);
+    EXPECT_OK(rdmux_recv(side->ep, &length, 8, NULL, CTX(0)));
+    for (uint64_t round = 0; round < SIZED_ROUNDS; round++) {
+        const uint8_t reply = (uint8_t)round;
+        (void)sized_next(side, RDMUX_WC_RECV, 2 * round);
+        EXPECT_EQUAL(length, sized_lengths[round % COUNT_OF(sized_lengths)]);
+        const size_t size = (size_t)length;
+        memset(bytes, 0xee, sizeof(bytes));
+        EXPECT_OK(rdmux_recv(side->ep, bytes, size, NULL, CTX(2 * round + 1)));
+        EXPECT_EQUAL(sized_next(side, RDMUX_WC_RECV, 2 * round + 1).length, size);
+        EXPECT_PATTERN(bytes, size, side->seed + round);
+        EXPECT_EQUAL(bytes[size], 0xee);
+        EXPECT_OK(rdmux_recv(side->ep, &length, 8, NULL, CTX(2 * round + 2)));
+        EXPECT_OK(rdmux_send(side->ep, &reply, 1, NULL, NULL, RDMUX_INLINE | RDMUX_UNSIGNALED));
+    }
+    side_finish(side);
+}
+
 /* ------------------------------------------------------------------------------ arm */
 
 static void arm_initiator(struct side *side)
@@ -488,6 +541,10 @@ static const struct conformance_case cases[] = {
       NEEDS_SEND, 30, 0, ping_pong_turns, ping_pong_turns },
     { "13.12", "1,000 rounds of ping-pong by rdmux_cq_wait wake each time", NEEDS_SEND, 30, 0,
       ping_pong_wait, ping_pong_wait },
+    { "2.2, 2.1, 13.12",
+      "a header and then as many bytes as it says, each into a receive of just that size, wake a "
+      "side that sleeps",
+      NEEDS_SEND, 20, 0, sized_initiator, sized_target },
     { "13.7, 13.8, -13.7",
       "arm gives AGAIN if an entry is pending, else the descriptor becomes readable and stays so "
       "until the next poll",

@@ -77,6 +77,10 @@ struct victim {
     int peers[SOCKET_COUNT];
     int ours; /* our end of a shared socket; -1: none */
     uint32_t sockets;
+    /* For an early message that waits at the end. */
+    struct rdmux_request last_receive;
+    struct rdmux_provider_sge last_sge;
+    uint8_t last_buffer[TCP_EARLY_MAX];
     /* The endpoint of a good peer. */
     struct tcp_ep *good;
     struct rdmux_ep *good_core;
@@ -285,6 +289,18 @@ static void victim_end(struct victim *victim)
     }
     for (int i = 0; i < ENDS_WITHIN && victim->core->failed == RDMUX_OK; i++) {
         (void)ops->poll(&victim->cq->base, 16);
+    }
+    if (victim->core->failed == RDMUX_OK) { /* an early message waits for a receive */
+        fake_expect(victim->ep->in.is_end_waiting);
+        victim->last_sge = (struct rdmux_provider_sge){ victim->last_buffer,
+                                                        sizeof(victim->last_buffer), NULL };
+        victim->last_receive = (struct rdmux_request){ .op = RDMUX_OP_RECV,
+                                                       .sge_count = 1,
+                                                       .length = sizeof(victim->last_buffer),
+                                                       .sges = &victim->last_sge };
+        fake_receive(fake_receives_of(victim->core), &victim->last_receive);
+        (void)ops->post_recv(&victim->ep->base, &victim->last_receive, 1);
+        fake_expect(victim->last_receive.done != 0);
     }
     fake_expect(victim->core->failed != RDMUX_OK);
     check_memory(victim);

@@ -189,7 +189,7 @@ static void the_shares_of_a_payload_join_without_a_gap(void **state)
 static void connection_data_is_checked(void **state)
 {
     (void)state;
-    struct tcp_description description = { .sockets = 4, .answers = 32, .on_demand = 1 };
+    struct tcp_description description = { .sockets = 4, .answers = 32, .on_demand = 1, .early = 1 };
     struct tcp_description out = { 0 };
     uint8_t bytes[TCP_DESCRIPTION_SIZE + 1] = { 0 };
     rdmux_tcp_description_encode(&description, bytes);
@@ -201,6 +201,8 @@ static void connection_data_is_checked(void **state)
     assert_int_equal(out.sockets, 4);
     assert_int_equal(out.answers, 32);
     assert_int_equal(out.on_demand, 1);
+    assert_int_equal(out.encrypted, 0);
+    assert_int_equal(out.early, 1);
     bytes[0] = 2;
     assert_int_equal(rdmux_tcp_description_decode(bytes, sizeof(bytes), &out), RDMUX_VERSION);
     bytes[0] = 1;

@@ -199,24 +199,25 @@ static void a_send_waits_for_a_receive_and_answers_do_not_wait_behind_it(void **
     struct pair pair = pair_create(WIRED_ONE);
     uint8_t at_a[64];
     uint8_t at_b[64];
-    uint64_t message = 5;
-    uint64_t arrived = 0;
+    static uint8_t message[TCP_EARLY_MAX + 1]; /* too long to go without a credit */
+    static uint8_t arrived[TCP_EARLY_MAX + 1];
     uint64_t result = 0;
+    fill(message, sizeof(message), 5);
     memset(at_a, 3, sizeof(at_a));
     memset(at_b, 4, sizeof(at_b));
     (void)fake_region(0, at_a, sizeof(at_a), ALL_ACCESS);
     import_region(pair.a, pair.b, 0);
-    struct rdmux_request *send = queue(pair.a, RDMUX_OP_SEND, &message, 8, -1, 0, 0);
+    struct rdmux_request *send = queue(pair.a, RDMUX_OP_SEND, message, sizeof(message), -1, 0, 0);
     struct rdmux_request *read = queue(pair.b, RDMUX_OP_READ, &result, 8, 0, 0, 0);
 
     RUN_UNTIL(pair.a, pair.b, read->done);
     assert_int_equal(send->done, 0);
     assert_int_equal(pair.a->started, 0);
     assert_true(result == 0x0303030303030303);
-    receive(pair.b, &arrived, 8);
+    receive(pair.b, arrived, sizeof(arrived));
     RUN_UNTIL(pair.a, pair.b, pair.b->core.arrived_count == 1);
 
-    assert_true(arrived == 5);
+    check(arrived, sizeof(arrived), 5);
     pair_destroy(pair);
 }
 
