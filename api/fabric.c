@@ -179,6 +179,8 @@ static void take_hooks(struct rdmux_fabric *fabric, const struct rdmux_fabric_at
     fabric->hooks.clock_user = attr->clock_user;
     fabric->hooks.random = attr->random;
     fabric->hooks.random_user = attr->random_user;
+    fabric->hooks.thread_start = attr->thread_start;
+    fabric->hooks.thread_user = attr->thread_user;
 }
 
 /* Undoes what open did; the lists are empty. */

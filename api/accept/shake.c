@@ -175,8 +175,13 @@ static struct rdmux_shakes *get_shakes(struct rdmux_fabric *fabric)
     fabric->shakes = shakes;
     if (!rdmux_fabric_is_manual(fabric) &&
         (fabric->hooks.flags & RDMUX_FABRIC_NO_WORKER_THREAD) == 0) {
-        shakes->runs = rdmux_thread_start(&shakes->thread, shakes_main, shakes, "rdmux-tls") ==
-                       RDMUX_OK;
+        shakes->runs = rdmux_thread_start(fabric, &shakes->thread, shakes_main, shakes,
+                                          "rdmux-tls") == RDMUX_OK;
+        if (!shakes->runs) {
+            rdmux_log(fabric, RDMUX_LOG_WARN,
+                      "listener: the service thread computes TLS handshakes: %s",
+                      rdmux_last_error());
+        }
     }
     return shakes;
 }

@@ -30,6 +30,8 @@ struct rdmux_hooks {
     void *clock_user;
     int (*random)(void *user, void *out, size_t size);
     void *random_user;
+    int (*thread_start)(void *user, const char *name);
+    void *thread_user;
     pthread_mutex_t secrets_lock; /* a leaf of the lock order */
     struct rdmux_secret_page *secrets;
     uint32_t flags; /* RDMUX_FABRIC_* */
@@ -77,9 +79,10 @@ void rdmux_release(struct rdmux_fabric *fabric, void *memory);
 
 enum rdmux_status rdmux_random(struct rdmux_fabric *fabric, void *out, size_t size);
 
-/* Starts a thread of the library, which takes no signals. RDMUX_NO_MEMORY. */
-enum rdmux_status rdmux_thread_start(pthread_t *thread, void *(*run)(void *), void *argument,
-                                     const char *name);
+/* Starts a thread of the library, which takes no signals. The fabric's hook sees it first; then the
+ * call waits for the hook. RDMUX_NO_MEMORY, RDMUX_IO (the hook refused the thread). */
+enum rdmux_status rdmux_thread_start(struct rdmux_fabric *fabric, pthread_t *thread,
+                                     void *(*run)(void *), void *argument, const char *name);
 
 /* Makes every running thread of the process pass a full barrier. Call it only where membarrier(2)
  * was found to work. */

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/random.h>
@@ -52,8 +53,30 @@ void rdmux_membarrier(void)
     (void)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 }
 
-enum rdmux_status rdmux_thread_start(pthread_t *thread, void *(*run)(void *), void *argument,
-                                     const char *name)
+/* A thread that starts, until its hook has returned. On the stack of the thread that starts it. */
+struct thread_start {
+    struct rdmux_fabric *fabric;
+    void *(*run)(void *);
+    void *argument;
+    const char *name;
+    int refusal; /* what the hook returned */
+    sem_t is_over;
+};
+
+static void *begin_thread(void *argument)
+{
+    struct thread_start *start = argument;
+    const struct rdmux_hooks *hooks = rdmux_hooks_of(start->fabric);
+    void *(*run)(void *) = start->run;
+    void *of_run = start->argument;
+    (void)pthread_setname_np(pthread_self(), start->name); /* the hook may choose another */
+    const int refusal = hooks->thread_start(hooks->thread_user, start->name);
+    start->refusal = refusal;
+    (void)sem_post(&start->is_over); /* the last use of *start */
+    return refusal == 0 ? run(of_run) : NULL;
+}
+
+static int create_thread(pthread_t *thread, void *(*run)(void *), void *argument)
 {
     /* Signals belong to the application: library threads block all of them. */
     sigset_t all;
@@ -62,10 +85,34 @@ enum rdmux_status rdmux_thread_start(pthread_t *thread, void *(*run)(void *), vo
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(thread, NULL, run, argument);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+enum rdmux_status rdmux_thread_start(struct rdmux_fabric *fabric, pthread_t *thread,
+                                     void *(*run)(void *), void *argument, const char *name)
+{
+    const bool has_hook = rdmux_hooks_of(fabric)->thread_start != NULL;
+    struct thread_start start = { .fabric = fabric, .run = run, .argument = argument, .name = name };
+    (void)sem_init(&start.is_over, 0, 0);
+    int error = has_hook ? create_thread(thread, begin_thread, &start)
+                         : create_thread(thread, run, argument);
+    if (error == 0 && !has_hook) {
+        (void)pthread_setname_np(*thread, name);
+    }
+    while (error == 0 && has_hook && sem_wait(&start.is_over) != 0) {
+        /* EINTR */
+    }
+    (void)sem_destroy(&start.is_over);
     if (error != 0) {
         return rdmux_fail(RDMUX_NO_MEMORY, "fabric: cannot start its %s thread: errno %d", name,
                           error);
     }
-    pthread_setname_np(*thread, name);
+    if (start.refusal != 0) {
+        (void)pthread_join(*thread, NULL);
+        return rdmux_fail(RDMUX_IO,
+                          "fabric: rdmux_fabric_attr.thread_start returned %d for %s; it returns 0 "
+                          "for a thread that may run",
+                          start.refusal, name);
+    }
     return RDMUX_OK;
 }

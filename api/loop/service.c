@@ -281,7 +281,8 @@ enum rdmux_status rdmux_service_create(struct rdmux_fabric *fabric,
         status = rdmux_service_watch(fabric, service->wake_fd, EPOLLIN, &service->wake_watch);
     }
     if (status == RDMUX_OK && !rdmux_fabric_is_manual(fabric)) {
-        status = rdmux_thread_start(&service->thread, service_main, service, "rdmux-service");
+        status = rdmux_thread_start(fabric, &service->thread, service_main, service,
+                                    "rdmux-service");
         service->thread_runs = status == RDMUX_OK;
     }
     return status;

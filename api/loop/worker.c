@@ -84,7 +84,7 @@ enum rdmux_status rdmux_worker_create(struct rdmux_fabric *fabric)
     rdmux_hooks_of(fabric)->worker = worker;
     enum rdmux_status status = RDMUX_OK;
     if ((rdmux_hooks_of(fabric)->flags & RDMUX_FABRIC_NO_WORKER_THREAD) == 0) {
-        status = rdmux_thread_start(&worker->thread, worker_main, worker, "rdmux-worker");
+        status = rdmux_thread_start(fabric, &worker->thread, worker_main, worker, "rdmux-worker");
         worker->runs = status == RDMUX_OK;
     }
     return status;

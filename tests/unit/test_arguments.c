@@ -97,6 +97,13 @@ static void *no_memory(void *user, size_t size)
     return NULL;
 }
 
+static int refuse_thread(void *user, const char *name)
+{
+    (void)user;
+    (void)name;
+    return 1;
+}
+
 static void wrong_arguments_of_a_fabric_are_refused(void **state)
 {
     (void)state;
@@ -136,6 +143,11 @@ static void wrong_arguments_of_a_fabric_are_refused(void **state)
     attr.log_level = 0;
     attr.allocate = no_memory;
     INVALID_OUT(fabric, rdmux_fabric_open(&attr, &fabric), "attr.release");
+    attr.allocate = NULL;
+    attr.thread_start = refuse_thread;
+    assert_int_equal(rdmux_fabric_open(&attr, &fabric), RDMUX_IO);
+    assert_non_null(strstr(rdmux_last_error(), "thread_start"));
+    assert_null(fabric);
 
     CHECK_OK(rdmux_fabric_close(NULL));
     INVALID(rdmux_fabric_close(scene.fabric), "cqs");

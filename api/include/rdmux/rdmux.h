@@ -391,6 +391,12 @@ struct rdmux_fabric_auth {
  *               getrandom(2).
  * auth          How connections authenticate. NULL: without authentication, every process that
  *               reaches a listener's port may connect, and the control channel is in clear.
+ * thread_start  Called first on each thread of the library, to choose its processors, its priority
+ *               and its name. name: "rdmux-service", "rdmux-worker" or, if peers authenticate and
+ *               something connects, "rdmux-tls". rdmux_fabric_open() returns after the first two
+ *               calls. A result other than 0 refuses the thread: rdmux_fabric_open() fails, and
+ *               without rdmux-tls the service thread computes the handshakes. Threads that the
+ *               plug-in for RDMA makes for a single call that may block are not shown.
  *
  * In a program with rights that its user lacks (setuid, setgid, file capabilities) the environment
  * has no effect: secure_getenv(3). It searches for plug-ins only in the folder that was compiled
@@ -417,7 +423,9 @@ struct rdmux_fabric_attr {
     const struct rdmux_fabric_auth *auth;
     const struct rdmux_plugin *const *builtin;
     size_t builtin_count;
-    uint64_t spare[5];
+    int (*thread_start)(void *user, const char *name);
+    void *thread_user;
+    uint64_t spare[3];
 };
 #define RDMUX_FABRIC_ATTR_INIT RDMUX_INIT_OF(rdmux_fabric_attr)
 
@@ -429,7 +437,8 @@ struct rdmux_fabric_attr {
  * Ownership  The caller owns the fabric and ends it by rdmux_fabric_close().
  * Threads    Any. May sleep.
  * Errors     RDMUX_INVALID (a filter that names an unknown provider, an unknown flag, a file that
- *            has no key or that others may read), RDMUX_NO_MEMORY, RDMUX_IO (a file of auth),
+ *            has no key or that others may read), RDMUX_NO_MEMORY, RDMUX_IO (a file of auth, or
+ *            thread_start refused a thread),
  *            RDMUX_UNSUPPORTED (auth without OpenSSL)
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr,
