@@ -5,7 +5,9 @@
  *
  *   raw_tcp pingpong SIZE SECONDS    half a round trip in us; both sides spin on their socket
  *   raw_tcp round SIZE SECONDS       a whole one
- *   raw_tcp sleep SIZE SECONDS       the same; both sides sleep in epoll_wait()
+ *   raw_tcp sleep SIZE SECONDS       half a round trip; both sides sleep in epoll_wait()
+ *   raw_tcp sized SIZE SECONDS       the same behind a header of 8 bytes with the size, each sent
+ *                                    and received by a call of its own
  *   raw_tcp single SIZE SECONDS      messages/s, one system call for each on either side
  *   raw_tcp coalesced BATCH SECONDS  messages/s of 8 bytes with 8 bytes of header, BATCH in a send
  *   raw_tcp stream SIZE SECONDS      bytes/s of messages from one buffer into one buffer
@@ -49,6 +51,7 @@ struct link {
     struct bench *bench;
     int fd;
     int poller; /* -1: spin */
+    bool has_header;
     size_t size;
     uint8_t *out;
     uint8_t *in;
@@ -95,25 +98,43 @@ static bool receive_all(const struct link *link, void *bytes, size_t size)
     return true;
 }
 
+static void send_message(const struct link *link)
+{
+    const uint64_t size = link->size;
+    if (link->has_header) {
+        send_all(link, &size, sizeof(size));
+    }
+    send_all(link, link->out, link->size);
+}
+
+/* Returns false if the other side has ended. */
+static bool receive_message(const struct link *link)
+{
+    uint64_t size = link->size;
+    wait_until_readable(link);
+    if (link->has_header && (!receive_all(link, &size, sizeof(size)) || size != link->size)) {
+        return false;
+    }
+    return receive_all(link, link->in, size);
+}
+
 /* The first byte of a message says whether it is the last. */
 static void ping(void *user, bool last)
 {
     struct link *link = user;
     link->out[0] = last;
-    send_all(link, link->out, link->size);
-    wait_until_readable(link);
-    receive_all(link, link->in, link->size);
+    send_message(link);
+    (void)receive_message(link);
 }
 
 static void pong(const struct link *link)
 {
     do {
-        wait_until_readable(link);
-        if (!receive_all(link, link->in, link->size)) {
+        if (!receive_message(link)) {
             return;
         }
         link->out[0] = link->in[0];
-        send_all(link, link->out, link->size);
+        send_message(link);
     } while (link->in[0] == 0);
 }
 
@@ -382,7 +403,7 @@ int main(int argc, char **argv)
     bool is_as_set = argc == 5 && strcmp(argv[4], "system") == 0;
     if (argc != 4 && !is_as_set) {
         bench_fail("usage: raw_tcp "
-                   "pingpong|round|sleep|single|coalesced|stream|read|requests|connect|hold|"
+                   "pingpong|round|sleep|sized|single|coalesced|stream|read|requests|connect|hold|"
                    "even "
                    "SIZE SECONDS [system]");
     }
@@ -409,7 +430,8 @@ int main(int argc, char **argv)
         avoid_pacing(link.fd);
     }
     bench_meet(&bench);
-    if (strcmp(argv[1], "pingpong") == 0 || strcmp(argv[1], "sleep") == 0 ||
+    link.has_header = strcmp(argv[1], "sized") == 0;
+    if (strcmp(argv[1], "pingpong") == 0 || strcmp(argv[1], "sleep") == 0 || link.has_header ||
         strcmp(argv[1], "round") == 0) {
         run_ping_pong(&link, argv[1][0] == 's', argv[1][0] == 'r');
     } else if (strcmp(argv[1], "single") == 0) {

@@ -53,7 +53,7 @@ run_case() {
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-for what in pingpong:8 pingpong:4K round:8 sleep:8 single:8 coalesced:32 stream:64K read:64K \
+for what in pingpong:8 pingpong:4K round:8 sleep:8 sized:8 single:8 coalesced:32 stream:64K read:64K \
     requests:32 connect:1 hold:10 even:10; do
     run_case "raw_tcp ${what/:/ }" raw_tcp "${what%:*}" "${what#*:}" 0.01
 done
@@ -73,6 +73,7 @@ for what in line:8 copy:4K place:4K single:8 packed:32 memcpy:64K cma:64K atomic
 done
 for path in tcp shm; do
     run_case "connections $path" connections "$path" 0.01
+    run_case "sized $path 100" sized "$path" 100 0.01
     for what in fairness:4K alone:8 polling:8 empty:8 idle:8; do
         run_case "behaviour $path ${what/:/ }" behaviour "$path" "${what%:*}" "${what#*:}" 0.01
     done
