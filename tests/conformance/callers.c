@@ -69,7 +69,7 @@ static void expect_readable(struct side *side)
     EXPECT(ready == 1, "a wake left the armed descriptor as it was: poll gave %d", ready);
 }
 
-/* -------------------------------------------------------------------------------------- wake-ups */
+/* ------------------------------------------------------------------------------------- wake-ups */
 
 enum { WAKES = 50 };
 
@@ -375,7 +375,7 @@ static void serialized_target(struct side *side)
     side_finish(side);
 }
 
-/* ---------------------------------------------------------------- posts that are tried until taken */
+/* ------------------------------------------------------------- posts that are tried until taken */
 
 enum { TRIED_DEPTH = 16, TRIED_QUICK = 2000, TRIED_FEW = 20000, TRIED_MANY = 100000 };
 

@@ -193,7 +193,7 @@ static void ping_pong_wait(struct side *side)
     ping_pong(side, next_by_wait, PING_ROUNDS / 2);
 }
 
-/* --------------------------------------------------- a header, then exactly as many bytes as it says */
+/* ---------------------------------------------- a header, then exactly as many bytes as it says */
 
 enum { SIZED_ROUNDS = 140, SIZED_MOST = 70000, SIZED_REPLY = 1000 };
 
