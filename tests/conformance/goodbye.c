@@ -3,6 +3,7 @@
 #include "harness.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <string.h>
 
 enum { MESSAGES = 3, SHORT_MS = 200 };
@@ -411,6 +412,77 @@ static void arrived_target(struct side *side)
     burst_target_of(side, BURST_ANSWERS);
 }
 
+/* --------------------------------------------------------- one message that has no receive yet */
+
+enum { UNMET_POLLS = 64 };
+
+static _Atomic uint64_t stopped_at_ns; /* 0: the clock runs */
+
+static uint64_t clock_that_stops(void *user)
+{
+    (void)user;
+    const uint64_t stopped = atomic_load(&stopped_at_ns);
+    return stopped != 0 ? stopped : now_ns();
+}
+
+/* A send completes without a receive of the peer where messages arrive without one. */
+static void unmet_initiator(struct side *side)
+{
+    const uint64_t word = mix64(side->seed);
+    const struct rdmux_ep_attr attr = still_ep_attr_of(side);
+    side_open_pair(side, &attr);
+    BARRIER(side);
+    EXPECT_OK(rdmux_send(side->ep, &word, sizeof(word), NULL, CTX(0), 0));
+    const uint64_t done = burst_take(side, side->ep, 1);
+    side_close_ep(side, side->ep);
+    GIVE(side, &done, sizeof(done));
+    BARRIER(side);
+    side_finish(side);
+}
+
+/* The peer has closed before the receive is posted. The time that its end waits for the receive
+ * does not pass, however late this process is. */
+static void unmet_target(struct side *side)
+{
+    const struct rdmux_ep_attr attr = still_ep_attr_of(side);
+    uint64_t word = 0;
+    uint64_t done = 0;
+    side->manual = true;
+    struct rdmux_fabric_attr fabric_attr = fabric_attr_of(side);
+    fabric_attr.clock_ns = clock_that_stops;
+    side_open(side, &fabric_attr);
+    side_meet(side);
+    struct rdmux_ep *ep = side_pair(side, &attr);
+    atomic_store(&stopped_at_ns, now_ns());
+    BARRIER(side);
+    TAKE(side, &done, sizeof(done)); /* progresses meanwhile */
+    if (done == 0) {
+        atomic_store(&stopped_at_ns, 0); /* it may have arrived or not */
+    }
+    for (unsigned i = 0; done != 0 && i < UNMET_POLLS; i++) {
+        EXPECT_OK(rdmux_fabric_progress(side->fabric));
+        EXPECT_QUIET(&side->queue);
+    }
+    enum rdmux_status status = rdmux_recv(ep, &word, sizeof(word), NULL, CTX(0));
+    EXPECT(status == RDMUX_OK || (status == RDMUX_PEER_GONE && done == 0), "the receive gave %s",
+           rdmux_status_name(status));
+    struct rdmux_wc wc = NEXT(&side->queue);
+    if (wc.opcode == RDMUX_WC_RECV && wc.status == RDMUX_OK) {
+        EXPECT_EQUAL(word, mix64(side->seed));
+        wc = NEXT(&side->queue);
+    } else {
+        EXPECT(done == 0, "a message that arrived before its receive gave %s", wc_text(&wc));
+        if (wc.opcode == RDMUX_WC_RECV) { /* flushed */
+            wc = NEXT(&side->queue);
+        }
+    }
+    EXPECT(wc.opcode == RDMUX_WC_DISCONNECTED && wc.status == RDMUX_PEER_GONE, "got %s",
+           wc_text(&wc));
+    atomic_store(&stopped_at_ns, 0);
+    BARRIER(side);
+    side_finish(side);
+}
+
 static const struct conformance_case cases[] = {
     { "9.13, 9.2, 9.3, 9.11, 7.4, -9.13",
       "the peer sees one end: RDMUX_OK after a shutdown, PEER_GONE after a close without one",
@@ -420,6 +492,9 @@ static const struct conformance_case cases[] = {
       NEEDS_SEND, 0, 0, early_initiator, early_target },
     { "N.20, 3.5, 7.3", "what was placed before the connector closed is received after accept",
       NEEDS_SEND | NEEDS_SRQ | NEEDS_PLACED, 0, 0, placed_initiator, placed_target },
+    { "N.20, 9.11",
+      "a message that arrived before its receive is received after its sender has closed",
+      NEEDS_SEND, 0, 0, unmet_initiator, unmet_target },
     { "7.3, 7.4, 9.11",
       "200 messages that came before the peer closed come before its end, though this side made no "
       "call meanwhile",
