@@ -262,6 +262,7 @@ struct hooks {
     _Atomic uint64_t lines;
     _Atomic uint64_t randoms;
     _Atomic uint64_t clocks;
+    _Atomic uint64_t threads;
     _Atomic uint64_t on_data_path; /* hooks called by a thread inside a data-path call */
     _Atomic uint64_t bad_lines;
 };
@@ -317,6 +318,14 @@ static int hook_random(void *user, void *out, size_t size)
     return 0;
 }
 
+/* Runs on the new thread: the one that opens the fabric waits. */
+static int hook_thread(void *user, const char *name)
+{
+    struct hooks *hooks = user;
+    atomic_fetch_add(&hooks->threads, 1);
+    return strncmp(name, "rdmux-", strlen("rdmux-")) == 0 && gettid() != getpid() ? 0 : -1;
+}
+
 static struct rdmux_fabric_attr hooked_attr(struct side *side, struct hooks *hooks)
 {
     struct rdmux_fabric_attr attr = fabric_attr_of(side);
@@ -330,6 +339,8 @@ static struct rdmux_fabric_attr hooked_attr(struct side *side, struct hooks *hoo
     attr.clock_user = hooks;
     attr.random = hook_random;
     attr.random_user = hooks;
+    attr.thread_start = hook_thread;
+    attr.thread_user = hooks;
     return attr;
 }
 
@@ -340,6 +351,7 @@ static void hooked(struct side *side)
     struct rdmux_fabric_attr attr = hooked_attr(side, &hooks);
     struct rdmux_explanation *explanation = NULL;
     side_open(side, &attr);
+    EXPECT_EQUAL(atomic_load(&hooks.threads), 2);
     side_meet(side);
     for (unsigned i = 0; i < 3; i++) {
         struct rdmux_ep *ep = side_pair(side, NULL);
