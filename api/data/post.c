@@ -370,15 +370,24 @@ static void start_requests(struct rdmux_ep *ep, uint64_t from, bool more)
     }
 }
 
-/* Queues a request that was refused with RDMUX_AGAIN, after a round of progress. A program may post
- * until its request is taken, and never poll: its calls keep the service thread away. Progress may
- * end the endpoint. */
+static bool is_full(const struct rdmux_ep *ep)
+{
+    return ep->phase == RDMUX_PHASE_READY && ep->send.head - ep->send.tail >= ep->send.depth;
+}
+
+/* Makes progress for a request that was refused with RDMUX_AGAIN, and queues it if it found the
+ * queue full and there is room now. A program may post until its request is taken, and never poll:
+ * its calls keep the service thread away. Progress may end the endpoint. */
 static RDMUX_COLD enum rdmux_status queue_later(struct rdmux_ep *ep, const struct rdmux_wr *wr)
 {
+    const bool was_full = is_full(ep);
+    const char *why = rdmux_last_error(); /* stays: it is a text of rdmux_again() */
     rdmux_ep_progress(ep);
+    if (!was_full) {
+        return rdmux_again(why); /* the program has not seen CONNECTED or REMOTE_READY yet */
+    }
     enum rdmux_status status = rdmux_ep_queue(ep, wr);
-    if (status == RDMUX_AGAIN && ep->phase == RDMUX_PHASE_READY &&
-        ep->send.head - ep->send.tail >= ep->send.depth) {
+    if (status == RDMUX_AGAIN && is_full(ep)) {
         ep->flow.wants_writable = true;
         ep->stats.again++;
     }
