@@ -528,6 +528,7 @@ static struct sim_cq *cq_make(struct sim_context *context, uint32_t cqe, void *c
     }
     context->objects++;
     context->device->cq_count++;
+    context->device->cq_entries += cq->room;
     world->objects++;
     return cq;
 }
@@ -663,6 +664,7 @@ static void cq_unmake(struct sim_cq *cq)
     }
     cq->context->objects--;
     cq->context->device->cq_count--;
+    cq->context->device->cq_entries -= cq->room;
     world->objects--;
 }
 

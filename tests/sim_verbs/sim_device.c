@@ -5,6 +5,7 @@
 #include "sim_async.h"
 #include "sim_cm_news.h"
 #include "sim_completion.h"
+#include "sim_memory.h"
 #include "sim_options.h"
 #include "sim_post.h"
 #include "sim_queue.h"
@@ -334,6 +335,32 @@ struct sim_device *sim_device_from(const struct ibv_context *context)
 struct sim_device *sim_device_of(struct ibv_context *context)
 {
     return sim_device_from(context);
+}
+
+struct sim_use sim_device_use(struct sim_device *device)
+{
+    sim_lock(device->world);
+    struct sim_use use = {
+        .queue_pairs = device->qp_count,
+        .receive_entries = device->srq_entries,
+        .shared_queues = device->srq_count,
+        .completion_queues = device->cq_count,
+        .completion_entries = device->cq_entries,
+        .regions = device->mr_count,
+    };
+    for (uint32_t i = 0; i < device->host->qps_room; i++) {
+        const struct sim_qp *qp = device->host->qps[i];
+        if (qp != NULL && qp->device == device) {
+            use.send_entries += qp->sq.room;
+            use.receive_entries += qp->rq.room;
+        }
+    }
+    for (uint32_t i = 0; i < device->mrs_room; i++) {
+        const struct sim_mr *mr = device->mrs[i].mr;
+        use.region_bytes += mr == NULL ? 0 : mr->length;
+    }
+    sim_unlock(device->world);
+    return use;
 }
 
 bool sim_device_address(struct sim_device *device, struct sockaddr *out, size_t size)

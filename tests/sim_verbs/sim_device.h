@@ -54,6 +54,7 @@ struct sim_device {
     bool port_up;
     bool removed;
     uint32_t qp_count, cq_count, mr_count, pd_count, srq_count;
+    uint64_t cq_entries, srq_entries; /* room of all of them */
     struct sim_atomic *atomics; /* words in the adapter, not yet written back to memory */
     struct sim_refusal starts;  /* the failing one of the requests that its queue pairs start */
     struct sim_refusal serves;  /* the failing one of the peers' requests that they serve */

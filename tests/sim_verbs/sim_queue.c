@@ -114,6 +114,7 @@ static struct sim_srq *srq_make(struct sim_context *context, const struct ibv_sr
     (void)pthread_cond_init(&srq->ib.cond, NULL);
     context->objects++;
     context->device->srq_count++;
+    context->device->srq_entries += srq->queue.room;
     world->objects++;
     return srq;
 }
@@ -177,6 +178,7 @@ int ibv_destroy_srq(struct ibv_srq *srq)
         sim_pd_use(srq->pd, -1);
         sim->context->objects--;
         sim->context->device->srq_count--;
+        sim->context->device->srq_entries -= sim->queue.room;
         world->objects--;
     }
     sim_unlock(world);

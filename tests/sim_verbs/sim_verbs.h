@@ -50,6 +50,20 @@ size_t sim_world_destroy(struct sim_world *world);
 /* The number of such objects now. */
 size_t sim_objects(struct sim_world *world);
 
+/* What the program's objects take of a device: their numbers, and the room that the device granted. */
+struct sim_use {
+    uint64_t queue_pairs;
+    uint64_t send_entries;    /* of all queue pairs; also receive_entries, with those of SRQs */
+    uint64_t receive_entries;
+    uint64_t shared_queues;
+    uint64_t completion_queues;
+    uint64_t completion_entries;
+    uint64_t regions;
+    uint64_t region_bytes;
+};
+
+struct sim_use sim_device_use(struct sim_device *device);
+
 /* Changes options of a living world, for later operations. time, threads and net are fixed. */
 bool sim_world_set(struct sim_world *world, const char *options);
 

@@ -638,6 +638,52 @@ static void what_a_program_leaves_is_counted(void **state)
     assert_int_equal(sim_world_destroy(world), 3);
 }
 
+static void what_objects_take_of_a_device_is_counted(void **state)
+{
+    (void)state;
+    static uint8_t bytes[4096];
+    struct sim_host *host;
+    struct ibv_context *context;
+    struct sim_world *world = world_with("link=ib", &host, &context);
+    struct sim_device *device = sim_device_of(context);
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    struct ibv_cq *cq = ibv_create_cq(context, 40, NULL, NULL, 0);
+    struct ibv_mr *mr = ibv_reg_mr(pd, bytes, sizeof(bytes), IBV_ACCESS_LOCAL_WRITE);
+    struct ibv_srq_init_attr shared = { .attr = { .max_wr = 30, .max_sge = 1 } };
+    struct ibv_srq *srq = ibv_create_srq(pd, &shared);
+    struct ibv_qp_init_attr attr = {
+        .send_cq = cq,
+        .recv_cq = cq,
+        .qp_type = IBV_QPT_RC,
+        .cap = { .max_send_wr = 20, .max_recv_wr = 10, .max_send_sge = 1, .max_recv_sge = 1 },
+    };
+    struct ibv_qp *qp = ibv_create_qp(pd, &attr);
+    assert_non_null(mr);
+    assert_non_null(srq);
+    assert_non_null(qp);
+
+    struct sim_use use = sim_device_use(device);
+    assert_int_equal(use.queue_pairs, 1);
+    assert_int_equal(use.send_entries, 20);
+    assert_int_equal(use.receive_entries, 10 + 30);
+    assert_int_equal(use.shared_queues, 1);
+    assert_int_equal(use.completion_queues, 1);
+    assert_int_equal(use.completion_entries, 40);
+    assert_int_equal(use.regions, 1);
+    assert_int_equal(use.region_bytes, sizeof(bytes));
+
+    static const struct sim_use none = { .queue_pairs = 0 };
+    assert_int_equal(ibv_destroy_qp(qp), 0);
+    assert_int_equal(ibv_destroy_srq(srq), 0);
+    assert_int_equal(ibv_dereg_mr(mr), 0);
+    assert_int_equal(ibv_destroy_cq(cq), 0);
+    use = sim_device_use(device);
+    assert_memory_equal(&use, &none, sizeof(use));
+    assert_int_equal(ibv_dealloc_pd(pd), 0);
+    assert_int_equal(ibv_close_device(context), 0);
+    assert_int_equal(sim_world_destroy(world), 0);
+}
+
 static void options_that_make_no_sense_are_named(void **state)
 {
     (void)state;
@@ -727,6 +773,7 @@ int main(void)
         cmocka_unit_test(queue_pair_numbers_come_again_as_late_as_possible_or_at_once),
         cmocka_unit_test(entries_of_a_destroyed_queue_pair_stay_or_go),
         cmocka_unit_test(what_a_program_leaves_is_counted),
+        cmocka_unit_test(what_objects_take_of_a_device_is_counted),
         cmocka_unit_test(options_that_make_no_sense_are_named),
         cmocka_unit_test(an_address_handle_needs_a_gid_that_is_there),
         cmocka_unit_test(numbers_have_names),
