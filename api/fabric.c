@@ -262,7 +262,6 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
     rdmux_list_init(&fabric->cqs);
     rdmux_list_init(&fabric->listeners);
     rdmux_list_init(&fabric->regions);
-    rdmux_list_init(&fabric->peers);
     rdmux_list_init(&fabric->joins);
     rdmux_list_init(&fabric->reconnects);
     rdmux_list_init(&fabric->served_cqs);

@@ -90,6 +90,7 @@ enum {
     RDMUX_FABRIC_DOMAINS_MAX = 32,
     RDMUX_REGION_BUCKETS = 1024, /* hash chains of regions by id, and of importers by endpoint */
     RDMUX_EP_BUCKETS = 1024,     /* hash chains of a cq's endpoints by id */
+    RDMUX_PEER_BUCKETS = 1024,   /* hash chains of the processes at the other end, by their id */
     RDMUX_LINGER_MS = 1000,      /* milliseconds that a peer's end waits for the next receive */
 };
 
@@ -217,7 +218,7 @@ struct rdmux_fabric {
     struct rdmux_list cqs;
     struct rdmux_list listeners;
     struct rdmux_list regions;
-    struct rdmux_list peers; /* rdmux_peer_process */
+    struct rdmux_peer_process *peer_buckets[RDMUX_PEER_BUCKETS]; /* peer_process.c */
     struct rdmux_list joins; /* endpoints that data sockets may join, by join_link */
     struct rdmux_list
         reconnects; /* rdmux_reconnect of endpoints whose control channel may be dialled again */

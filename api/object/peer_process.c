@@ -3,6 +3,7 @@
  * share one heartbeat. */
 #include "api/object/peer_process.h"
 
+#include "api/base/bytes.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
 #include "negotiation/control_channel.h"
@@ -11,24 +12,31 @@
 #include <string.h>
 #include <sys/socket.h>
 
+/* The link at which a peer with this id is, or may be added. Ids are random, so that chains are short
+ * however many peers there are. fabric->lock is held. */
+static struct rdmux_peer_process **place_of(struct rdmux_fabric *fabric,
+                                            const uint8_t id[RDMUX_PROCESS_ID_SIZE])
+{
+    struct rdmux_peer_process **at = &fabric->peer_buckets[rdmux_load_be64(id) % RDMUX_PEER_BUCKETS];
+    while (*at != NULL && memcmp((*at)->id, id, sizeof((*at)->id)) != 0) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
 static struct rdmux_peer_process *get_peer(struct rdmux_fabric *fabric,
                                            const uint8_t id[RDMUX_PROCESS_ID_SIZE])
 {
     struct rdmux_peer_process *fresh = rdmux_allocate(fabric, sizeof(*fresh));
     pthread_mutex_lock(&fabric->lock);
-    struct rdmux_peer_process *found = NULL;
-    for (struct rdmux_list *at = fabric->peers.next; at != &fabric->peers && found == NULL;
-         at = at->next) {
-        struct rdmux_peer_process *peer = RDMUX_CONTAINER(at, struct rdmux_peer_process, link);
-        found = memcmp(peer->id, id, sizeof(peer->id)) == 0 ? peer : NULL;
-    }
-    if (found == NULL && fresh != NULL) {
-        found = fresh;
+    struct rdmux_peer_process **at = place_of(fabric, id);
+    if (*at == NULL && fresh != NULL) {
+        memcpy(fresh->id, id, sizeof(fresh->id));
+        rdmux_list_init(&fresh->heartbeat_groups);
+        *at = fresh;
         fresh = NULL;
-        memcpy(found->id, id, sizeof(found->id));
-        rdmux_list_init(&found->heartbeat_groups);
-        rdmux_list_append(&fabric->peers, &found->link);
     }
+    struct rdmux_peer_process *found = *at;
     if (found != NULL) {
         found->refs++;
         atomic_store(&found->heard_ns, rdmux_now(fabric));
@@ -43,7 +51,7 @@ static void put_peer(struct rdmux_fabric *fabric, struct rdmux_peer_process *pee
     pthread_mutex_lock(&fabric->lock);
     bool last = --peer->refs == 0;
     if (last) {
-        rdmux_list_remove(&peer->link);
+        *place_of(fabric, peer->id) = peer->next;
     }
     pthread_mutex_unlock(&fabric->lock);
     if (last) {
@@ -51,19 +59,25 @@ static void put_peer(struct rdmux_fabric *fabric, struct rdmux_peer_process *pee
     }
 }
 
+static void free_peer(struct rdmux_fabric *fabric, struct rdmux_peer_process *peer)
+{
+    while (!rdmux_list_empty(&peer->heartbeat_groups)) {
+        struct rdmux_heartbeat_group *group = RDMUX_CONTAINER(peer->heartbeat_groups.next,
+                                                              struct rdmux_heartbeat_group, link);
+        rdmux_list_remove(&group->link);
+        rdmux_release(fabric, group);
+    }
+    rdmux_release(fabric, peer);
+}
+
 void rdmux_peers_free(struct rdmux_fabric *fabric)
 {
-    while (!rdmux_list_empty(&fabric->peers)) {
-        struct rdmux_peer_process *peer = RDMUX_CONTAINER(fabric->peers.next,
-                                                          struct rdmux_peer_process, link);
-        while (!rdmux_list_empty(&peer->heartbeat_groups)) {
-            struct rdmux_heartbeat_group *group = RDMUX_CONTAINER(
-                peer->heartbeat_groups.next, struct rdmux_heartbeat_group, link);
-            rdmux_list_remove(&group->link);
-            rdmux_release(fabric, group);
+    for (size_t i = 0; i < RDMUX_PEER_BUCKETS; i++) {
+        while (fabric->peer_buckets[i] != NULL) {
+            struct rdmux_peer_process *peer = fabric->peer_buckets[i];
+            fabric->peer_buckets[i] = peer->next;
+            free_peer(fabric, peer);
         }
-        rdmux_list_remove(&peer->link);
-        rdmux_release(fabric, peer);
     }
 }
 

@@ -11,7 +11,7 @@ enum { RDMUX_HEARTBEAT_GROUP_KEY_SIZE = 24 };
 /* A process at the other end. Endpoints between the same two processes share one heartbeat.
  * fabric->lock guards lists and refs. */
 struct rdmux_peer_process {
-    struct rdmux_list link;
+    struct rdmux_peer_process *next; /* in fabric->peer_buckets */
     struct rdmux_list heartbeat_groups;
     uint8_t id[RDMUX_PROCESS_ID_SIZE];
     uint32_t refs;

@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 enum {
-    UNDER_WAY = 32, /* set-ups at a time */
+    UNDER_WAY = 32, /* set-ups at a time, unless the options say otherwise */
     PEERS_MAX = 256,
     POLLS = 20000,
     ENTRIES = 64,
@@ -37,6 +37,7 @@ struct options {
     const char *plugin; /* NULL: none */
     uint32_t count;     /* endpoints */
     uint32_t peers;     /* fabrics of the accepting side, each of which is a peer of its own */
+    uint32_t under_way; /* set-ups at a time */
     uint32_t depth;
     uint32_t liveness_ms;
     double idle_seconds;
@@ -342,7 +343,7 @@ static struct pace connect_all(struct side *side, const struct options *options,
     uint32_t started = 0;
     uint32_t connected = 0;
     while (connected < count) {
-        while (started < count && started - connected < UNDER_WAY) {
+        while (started < count && started - connected < options->under_way) {
             enum rdmux_status status = rdmux_connect(side->fabric, side->cq,
                                                      addresses[started % options->peers], &attr, 0,
                                                      &out[started]);
@@ -353,9 +354,9 @@ static struct pace connect_all(struct side *side, const struct options *options,
             }
             started++;
         }
-        struct rdmux_wc wc[UNDER_WAY];
+        struct rdmux_wc wc[ENTRIES];
         size_t got = 0;
-        must(rdmux_cq_wait(side->cq, wc, UNDER_WAY, -1, &got), "rdmux_cq_wait");
+        must(rdmux_cq_wait(side->cq, wc, ENTRIES, -1, &got), "rdmux_cq_wait");
         for (size_t i = 0; i < got; i++) {
             expect_connected(&wc[i], connected, count);
             note_pace(&pace, ++connected, count);
@@ -467,10 +468,11 @@ static void drive(int fd, const struct options *options)
     }
     meet(fd);
     all_ended = now();
-    printf("{\"paths\":\"%s\",\"endpoints\":%u,\"peers\":%u,\"depth\":%u,\"liveness_ms\":%u,"
+    printf("{\"paths\":\"%s\",\"endpoints\":%u,\"peers\":%u,\"under_way\":%u,\"depth\":%u,"
+           "\"liveness_ms\":%u,"
            "\"shared_receives\":%s,\n",
-           options->paths, options->count, options->peers, options->depth, options->liveness_ms,
-           options->shares ? "true" : "false");
+           options->paths, options->count, options->peers, options->under_way, options->depth,
+           options->liveness_ms, options->shares ? "true" : "false");
     printf(" \"set_up\":{\"seconds\":%.4f,\"per_second\":%.0f,\"last_tenth_over_first\":%.2f},\n",
            set_up.end - set_up.begin, (double)options->count / (set_up.end - set_up.begin),
            slowdown(&set_up));
@@ -496,6 +498,7 @@ static const char usage_text
          "Prints what an endpoint costs as a JSON object.\n"
          "  --plugin FILE     loads this plug-in\n"
          "  --peers N         peers of the connecting side (default: 1)\n"
+         "  --under-way N     set-ups at a time (default: 32)\n"
          "  --depth N         of each endpoint's queues (default: 64)\n"
          "  --liveness MS     (default: 10000)\n"
          "  --idle SECONDS    counts idle traffic for this time (default: 10)\n"
@@ -523,9 +526,10 @@ static double number(const char *text, double least, double most)
 static void take_options(int argc, char **argv, struct options *options)
 {
     static const struct option names[] = {
-        { "plugin", 1, NULL, 'g' },   { "peers", 1, NULL, 'p' }, { "depth", 1, NULL, 'd' },
-        { "liveness", 1, NULL, 'l' }, { "idle", 1, NULL, 'i' },  { "shared", 0, NULL, 's' },
-        { "count", 0, NULL, 'c' },    { "keep", 0, NULL, 'k' },  { NULL, 0, NULL, 0 },
+        { "plugin", 1, NULL, 'g' },    { "peers", 1, NULL, 'p' },    { "depth", 1, NULL, 'd' },
+        { "under-way", 1, NULL, 'u' }, { "liveness", 1, NULL, 'l' }, { "idle", 1, NULL, 'i' },
+        { "shared", 0, NULL, 's' },    { "count", 0, NULL, 'c' },    { "keep", 0, NULL, 'k' },
+        { NULL, 0, NULL, 0 },
     };
     for (int option; (option = getopt_long(argc, argv, "", names, NULL)) >= 0;) {
         switch (option) {
@@ -534,6 +538,9 @@ static void take_options(int argc, char **argv, struct options *options)
             break;
         case 'p':
             options->peers = (uint32_t)number(optarg, 1, PEERS_MAX);
+            break;
+        case 'u':
+            options->under_way = (uint32_t)number(optarg, 1, 1000000);
             break;
         case 'd':
             options->depth = (uint32_t)number(optarg, 1, 65536);
@@ -566,9 +573,12 @@ static void take_options(int argc, char **argv, struct options *options)
 
 int main(int argc, char **argv)
 {
-    struct options options = {
-        .peers = 1, .depth = 64, .liveness_ms = 10000, .idle_seconds = 10, .closes = true
-    };
+    struct options options = { .peers = 1,
+                               .under_way = UNDER_WAY,
+                               .depth = 64,
+                               .liveness_ms = 10000,
+                               .idle_seconds = 10,
+                               .closes = true };
     int sockets[2];
     take_options(argc, argv, &options);
     (void)usage_raise_descriptors();

@@ -68,7 +68,6 @@ static struct fake_fabric *fake_fabric_create(void)
     rdmux_list_init(&fabric->cqs);
     rdmux_list_init(&fabric->listeners);
     rdmux_list_init(&fabric->regions);
-    rdmux_list_init(&fabric->peers);
     atomic_store(&fabric->next_id, 1);
     fabric->spans = rdmux_span_index_create(fabric);
     if (fabric->spans == NULL || rdmux_region_table_create(fabric) != RDMUX_OK) {

@@ -5,6 +5,7 @@
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
 #include "api/failover/failover_state.h"
+#include "api/object/peer_process.h"
 #include "tests/unit/failover_scene.h"
 
 #include <arpa/inet.h>
@@ -164,6 +165,53 @@ static void a_stranger_with_the_id_of_a_peer_takes_no_heartbeats_from_it(void **
     close_party(&stranger);
 }
 
+/* The fabric finds a process by the first bytes of its id, and must tell it from others that share
+ * them, also after one of them has left. */
+static void processes_whose_ids_begin_alike_are_told_apart(void **state)
+{
+    (void)state;
+    enum { ALIKE = 3, SHARED = 8 };
+    struct party hub;
+    struct party party[ALIKE];
+    struct rdmux_ep *eps[ALIKE][2];
+    struct rdmux_ep *again[ALIKE][2];
+    open_party(&hub);
+    for (int i = 0; i < ALIKE; i++) {
+        open_party(&party[i]);
+        memset(party[i].fabric->process, 7, SHARED);
+        connect_from("127.0.0.1", &party[i], &hub, eps[i]);
+    }
+    for (int i = 0; i < ALIKE; i++) {
+        const struct rdmux_peer_process *peer = eps[i][1]->process.peer;
+        const struct rdmux_peer_process *next = eps[(i + 1) % ALIKE][1]->process.peer;
+        assert_memory_equal(peer->id, party[i].fabric->process, sizeof(peer->id));
+        assert_ptr_not_equal(peer, next);
+    }
+
+    for (int side = 0; side < 2; side++) { /* the one in the middle */
+        CHECK_OK(rdmux_ep_close(eps[1][side]));
+    }
+    step(&party[1]);
+    step(&hub);
+
+    for (int i = 0; i < ALIKE; i++) {
+        connect_from("127.0.0.1", &party[i], &hub, again[i]);
+        const struct rdmux_peer_process *peer = again[i][1]->process.peer;
+        assert_int_equal(peer->refs, i == 1 ? 1 : 2);
+        assert_memory_equal(peer->id, party[i].fabric->process, sizeof(peer->id));
+    }
+    for (int i = 0; i < ALIKE; i++) {
+        for (int side = 0; side < 2; side++) {
+            CHECK_OK(rdmux_ep_close(again[i][side]));
+            if (i != 1) {
+                CHECK_OK(rdmux_ep_close(eps[i][side]));
+            }
+        }
+        close_party(&party[i]);
+    }
+    close_party(&hub);
+}
+
 /* ----------------------------------------------------------------------- a channel that is lost */
 
 /* The broken endpoints send a heartbeat just before the whole one, and fail just before it would be
@@ -272,6 +320,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(endpoints_to_one_process_share_heartbeats_and_liveness),
         cmocka_unit_test(a_stranger_with_the_id_of_a_peer_takes_no_heartbeats_from_it),
+        cmocka_unit_test(processes_whose_ids_begin_alike_are_told_apart),
         cmocka_unit_test(endpoints_without_a_control_channel_send_no_heartbeats),
         cmocka_unit_test(the_kernel_probes_an_idle_control_channel),
     };
