@@ -488,6 +488,12 @@ static void take_reject(struct rdmux_handshake *handshake, const struct handshak
     handshake->reject.reason = message.status;
     handshake->reject.size = message.description_length;
     memcpy(handshake->reject.data, message.description, handshake->reject.size);
+    if (message.status == RDMUX_REJECT_BUSY) {
+        rdmux_handshake_connection_over(handshake, RDMUX_REFUSED, false,
+                                        "the peer has no room for the connection, as too many "
+                                        "wait there; try again later");
+        return;
+    }
     rdmux_handshake_connection_over(handshake, RDMUX_REFUSED, false,
                                     "the peer rejected the connection, reason %u",
                                     (unsigned)message.status);

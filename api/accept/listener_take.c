@@ -9,7 +9,6 @@
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
 #include "api/loop/service.h"
-#include "api/object/offer.h"
 #include "api/setup/setup.h"
 #include "negotiation/tls.h"
 
@@ -351,7 +350,6 @@ enum rdmux_status rdmux_reject(struct rdmux_listener *listener, uint64_t peer, u
             : length > RDMUX_PRIVATE_DATA_MAX ? "length of private_data is above 196"
                                               : "private_data is NULL, length is not 0");
     }
-    struct rdmux_fabric *fabric = listener->fabric;
     if (listener->rdmacm != NULL) {
         return reject_rdmacm(listener, peer, reason, private_data, length);
     }
@@ -360,21 +358,9 @@ enum rdmux_status rdmux_reject(struct rdmux_listener *listener, uint64_t peer, u
         return rdmux_fail(RDMUX_INVALID, "rdmux_reject: peer %llu is not a waiting connection",
                           (unsigned long long)peer);
     }
-    struct rdmux_message message = {
-        .type = RDMUX_FRAME_REJECT,
-        .status = reason,
-        .description_length = (uint32_t)length,
-    };
-    if (length != 0) {
-        memcpy(message.description, private_data, length);
-    }
-    uint8_t frame[RDMUX_HELLO_SIZE + RDMUX_MESSAGE_MAX];
-    struct rdmux_hello hello;
-    rdmux_hello_fill(fabric, &hello);
-    rdmux_hello_encode(&hello, frame);
-    size_t size = RDMUX_HELLO_SIZE + rdmux_message_encode(&message, frame + RDMUX_HELLO_SIZE);
-    (void)rdmux_pending_say(pending, frame, size); /* a peer that has closed needs no answer */
-    rdmux_count(&fabric->counts.rejected);
+    /* a peer that has closed needs no answer */
+    (void)rdmux_pending_say_reject(pending, reason, private_data, length);
+    rdmux_count(&listener->fabric->counts.rejected);
     close(pending->socket);
     rdmux_pending_free(pending);
     return RDMUX_OK;

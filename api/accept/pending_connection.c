@@ -12,6 +12,8 @@
 #include "api/base/address.h"
 #include "api/core/fabric.h"
 #include "api/loop/service.h"
+#include "api/object/offer.h"
+#include "negotiation/message.h"
 #include "negotiation/tls.h"
 
 #include <assert.h>
@@ -124,6 +126,35 @@ void rdmux_pending_address(struct rdmux_pending_connection *pending, char out[RD
     }
 }
 
+bool rdmux_pending_say_reject(struct rdmux_pending_connection *pending, uint32_t reason,
+                              const void *private_data, size_t length)
+{
+    struct rdmux_message message = {
+        .type = RDMUX_FRAME_REJECT,
+        .status = reason,
+        .description_length = (uint32_t)length,
+    };
+    if (length != 0) {
+        memcpy(message.description, private_data, length);
+    }
+    uint8_t frame[RDMUX_HELLO_SIZE + RDMUX_MESSAGE_MAX];
+    struct rdmux_hello hello;
+    rdmux_hello_fill(pending->listener->fabric, &hello);
+    rdmux_hello_encode(&hello, frame);
+    size_t size = RDMUX_HELLO_SIZE + rdmux_message_encode(&message, frame + RDMUX_HELLO_SIZE);
+    return rdmux_pending_say(pending, frame, size);
+}
+
+/* Tells a peer that has introduced itself that it may come back. */
+static void say_busy(struct rdmux_pending_connection *pending)
+{
+    /* a caller of rdma:// knows no number of rdmux */
+    if (pending->call == NULL && pending->stage == RDMUX_PENDING_INTRODUCED) {
+        /* a peer that has closed needs no answer */
+        (void)rdmux_pending_say_reject(pending, RDMUX_REJECT_BUSY, NULL, 0);
+    }
+}
+
 /* Ends a pending connection, and counts it unless `why` is NULL or its peer was told already. */
 static void end_pending(struct rdmux_pending_connection *pending, const char *why,
                         _Atomic uint64_t *count)
@@ -154,11 +185,13 @@ void rdmux_pending_drop(struct rdmux_pending_connection *pending, const char *wh
 
 void rdmux_pending_evict(struct rdmux_pending_connection *pending, const char *why)
 {
+    say_busy(pending);
     end_pending(pending, why, &pending->listener->fabric->counts.evicted);
 }
 
 void rdmux_pending_expire(struct rdmux_pending_connection *pending, const char *why)
 {
+    say_busy(pending);
     end_pending(pending, why, &pending->listener->fabric->counts.expired);
 }
 

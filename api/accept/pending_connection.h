@@ -69,6 +69,9 @@ void rdmux_pending_set_stage(struct rdmux_pending_connection *pending,
 void rdmux_pending_becomes_known(struct rdmux_pending_connection *pending);
 /* Sends all of it. False: the peer does not receive. */
 bool rdmux_pending_say(struct rdmux_pending_connection *pending, const uint8_t *bytes, size_t size);
+/* Sends HELLO and REJECT to a peer that has introduced itself. False: the peer does not receive. */
+bool rdmux_pending_say_reject(struct rdmux_pending_connection *pending, uint32_t reason,
+                              const void *private_data, size_t length);
 void rdmux_pending_address(struct rdmux_pending_connection *pending, char out[RDMUX_ADDRESS_MAX]);
 
 /* Makes the service thread return when there are bytes to read, or room for what the TLS session has
@@ -81,7 +84,8 @@ void rdmux_pending_turn_away(struct rdmux_pending_connection *pending, const cha
 bool rdmux_pending_ignore(struct rdmux_pending_connection *pending);
 
 /* End a pending connection: by its own fault or for lack of memory; to make room for others; as it
- * is too slow. why: logged, and counted as that; NULL: neither. */
+ * is too slow. why: logged, and counted as that; NULL: neither. The last two tell a peer that has
+ * introduced itself to try again later (RDMUX_REJECT_BUSY). */
 void rdmux_pending_drop(struct rdmux_pending_connection *pending, const char *why);
 void rdmux_pending_evict(struct rdmux_pending_connection *pending, const char *why);
 void rdmux_pending_expire(struct rdmux_pending_connection *pending, const char *why);

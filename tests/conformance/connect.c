@@ -574,6 +574,48 @@ static void by_id_target(struct side *side)
     side_finish(side);
 }
 
+/* A listener that keeps one connection drops the one that waits longest when another comes. */
+static void busy_initiator(struct side *side)
+{
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    struct rdmux_ep *eps[2];
+    side_open(side, NULL);
+    TAKE(side, side->address, sizeof(side->address));
+    for (unsigned i = 0; i < 2; i++) {
+        EXPECT_STATUS(rdmux_connect(side->fabric, side->queue.cq, side->address, &attr, 0, &eps[i]),
+                      RDMUX_IN_PROGRESS);
+        side_track(side, eps[i]);
+        BARRIER(side); /* it was shown */
+    }
+    (void)WAIT_OF(&side->queue, eps[0], RDMUX_WC_CONNECTED, NULL, RDMUX_REFUSED);
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    EXPECT_OK(rdmux_ep_info(eps[0], &info));
+    EXPECT(info.reject_reason == RDMUX_REJECT_BUSY, "the reason is %u", info.reject_reason);
+    BARRIER(side);
+    (void)WAIT_OF(&side->queue, eps[1], RDMUX_WC_CONNECTED, NULL, RDMUX_OK);
+    exercise(side, &side->queue, eps[1]);
+    side_finish(side);
+}
+
+static void busy_target(struct side *side)
+{
+    struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
+    attr.max_waiting_per_address = 1;
+    side_open(side, NULL);
+    EXPECT_OK(rdmux_listen(side->fabric, side_any_port(side), &attr, &side->listener));
+    EXPECT_OK(rdmux_listener_address(side->listener, side->address, sizeof(side->address)));
+    GIVE(side, side->address, sizeof(side->address));
+    for (unsigned i = 0; i < 2; i++) {
+        struct rdmux_peer peer = RDMUX_PEER_INIT;
+        EXPECT_OK(rdmux_listener_next(side->listener, side->patient_ms, &peer));
+        BARRIER(side);
+    }
+    BARRIER(side);
+    struct rdmux_ep *ep = side_pair(side, NULL);
+    exercise(side, &side->queue, ep);
+    side_finish(side);
+}
+
 /* Tests the listener's descriptor, and a connector that times out before it was accepted. */
 static void gone_initiator(struct side *side)
 {
@@ -785,6 +827,9 @@ static const struct conformance_case cases[] = {
       "a connect to an address without a listener is REFUSED, waiting or not, and the text names "
       "the address",
       0, 0, 0, refused_by_nobody, alone },
+    { "N.4, -N.4",
+      "a connector that a listener drops beyond its limits is REFUSED, and told to try again later",
+      0, 0, 0, busy_initiator, busy_target },
     { "N.5, 11.1, 9.12, -9.12, -N.5, -N.1",
       "a connect to a peer that never answers ends after its timeout, or is cancelled by close", 0,
       0, 0, silent_listener, alone },

@@ -397,6 +397,39 @@ static void a_connection_that_is_not_accepted_in_time_is_dropped(void **state)
     clear_scene(scene);
 }
 
+/* A connector that is dropped beyond a limit learns that it may come back. */
+static void a_connector_that_a_listener_has_no_room_for_is_told(void **state)
+{
+    (void)state;
+    struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
+    attr.max_waiting_per_address = 1;
+    struct scene *scene = set_scene(&attr);
+    struct pair *pair = &scene->pair;
+    struct rdmux_ep *eps[2];
+    for (size_t i = 0; i < 2; i++) {
+        struct rdmux_peer peer = RDMUX_PEER_INIT;
+        CHECK_STATUS(rdmux_connect(pair->fabric_a, pair->cq_a, pair->address, NULL, 0, &eps[i]),
+                     RDMUX_IN_PROGRESS);
+        CHECK_OK(rdmux_listener_next(pair->listener, PATIENT_MS, &peer));
+    }
+
+    struct rdmux_wc wc = { .opcode = 0 };
+    size_t count = 0;
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    CHECK_OK(rdmux_cq_wait(pair->cq_a, &wc, 1, PATIENT_MS, &count));
+    CHECK_OK(rdmux_ep_info(eps[0], &info));
+
+    assert_ptr_equal(wc.ep, eps[0]);
+    assert_int_equal(wc.opcode, RDMUX_WC_CONNECTED);
+    assert_int_equal(wc.status, RDMUX_REFUSED);
+    assert_int_equal(info.reject_reason, RDMUX_REJECT_BUSY);
+    assert_non_null(strstr(info.text, "try again later"));
+    for (size_t i = 0; i < 2; i++) {
+        CHECK_OK(rdmux_ep_close(eps[i]));
+    }
+    clear_scene(scene);
+}
+
 static _Atomic uint64_t clock_ahead_ns;
 
 static uint64_t clock_ahead(void *user)
@@ -931,6 +964,7 @@ int main(void)
         cmocka_unit_test(a_thousand_silent_connections_cost_little_and_delay_no_other),
         cmocka_unit_test(the_oldest_silent_connection_is_evicted_beyond_max_pending),
         cmocka_unit_test(the_address_with_the_most_connections_loses_one_beyond_max_pending),
+        cmocka_unit_test(a_connector_that_a_listener_has_no_room_for_is_told),
         cmocka_unit_test(a_newcomer_evicts_no_connection_when_all_addresses_have_equally_many),
         cmocka_unit_test(the_waiting_connections_of_an_address_are_bounded),
         cmocka_unit_test(a_connection_that_is_not_accepted_in_time_is_dropped),

@@ -122,6 +122,9 @@ enum {
 };
 
 #define RDMUX_NEVER 0xffffffffu /* in a time field: no limit */
+/* rdmux_ep_info.reject_reason: the peer has no room for the connection. Trying again later may
+ * succeed. A listener gives it by itself to a connection that it drops beyond its limits. */
+#define RDMUX_REJECT_BUSY 0xffffffffu
 /* In a field whose zero means "default": the feature is off (or the value 0). */
 #define RDMUX_OFF 0xffffffffu
 
@@ -1003,7 +1006,8 @@ enum {
 
 /*
  * Options of a listener. paths is a filter as in rdmux_ep_attr. A connection has introduced itself
- * once it has sent HELLO and OFFER, and has authenticated if the fabric asks for it.
+ * once it has sent HELLO and OFFER, and has authenticated if the fabric asks for it. If the library
+ * drops it after that, the connector gets RDMUX_REFUSED with the reason RDMUX_REJECT_BUSY.
  * backlog           Connections that the kernel keeps until the library takes them; default 1024.
  * max_pending       Connections that the library keeps and no rdmux_accept() has taken; default
  *                   4096. Beyond, the library drops one of the address or identity that holds the
@@ -1300,7 +1304,7 @@ struct rdmux_ep_info {
     /* 0: the peer runs without service thread: its progress depends on its calls. */
     uint32_t peer_has_service;
     uint8_t private_data[RDMUX_PRIVATE_DATA_MAX];
-    uint32_t reject_reason; /* the number given to rdmux_reject() */
+    uint32_t reject_reason; /* the number given to rdmux_reject(), or RDMUX_REJECT_BUSY */
     uint64_t spare[8];
     uint32_t failover; /* 1: in force, as both sides ask for it */
     /* After a move: why the endpoint left the previous path, and that path. text has the words. */
