@@ -247,12 +247,10 @@ static void close_with_peer(struct side *sides, const struct options *options, s
 {
     const uint64_t all = (uint64_t)options->count + options->peers;
     while (report->ends < all) {
-        struct side *side = &sides[0];
         for (uint32_t i = 0; i < options->peers; i++) {
             struct rdmux_wc wc[ENTRIES];
             size_t count = 0;
-            side = &sides[i];
-            (void)rdmux_cq_wait(side->cq, wc, ENTRIES, options->peers == 1 ? 1000 : 1, &count);
+            (void)rdmux_cq_wait(sides[i].cq, wc, ENTRIES, options->peers == 1 ? 1000 : 1, &count);
             for (size_t at = 0; at < count; at++) {
                 if (wc[at].opcode == RDMUX_WC_DISCONNECTED) {
                     report->ends++;
@@ -281,8 +279,9 @@ static int serve(int fd, const struct options *options)
     }
     note_before(&report, &sides[0]);
     meet(fd);
-    for (uint32_t i = 0; i < options->count; i++) {
-        accept_one(&sides[i % options->peers], options);
+    for (uint32_t i = 0, peer = 0; i < options->count; i++) {
+        accept_one(&sides[peer], options);
+        peer = peer + 1 < options->peers ? peer + 1 : 0;
     }
     meet(fd);
     note_after(&report, &sides[0]);

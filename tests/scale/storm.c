@@ -20,7 +20,6 @@
 #include <unistd.h>
 
 enum {
-    PROCESSES_MAX = 1024,
     LOOK_MS = 200,        /* how often the parent looks for processes that have ended */
     DESCRIPTORS_EACH = 5, /* most that an endpoint has, over shm */
     DESCRIPTORS_MORE = 64,
@@ -36,7 +35,7 @@ struct machine {
 
 struct parent {
     struct storm *storm;
-    pid_t pids[PROCESSES_MAX];
+    pid_t pids[STORM_PROCESSES_MAX];
     uint32_t running;
     uint32_t failed; /* processes that ended with another status than 0 */
     int start[2];
@@ -395,7 +394,7 @@ static uint32_t take_options(int argc, char **argv, struct storm_options *option
             options->plugin = optarg;
             break;
         case WINDOW:
-            options->window = number("--window", optarg, 1, PROCESSES_MAX);
+            options->window = number("--window", optarg, 1, STORM_PROCESSES_MAX);
             break;
         case RETRIES:
             options->retries = number("--retries", optarg, 0, 1000);
@@ -439,7 +438,7 @@ static uint32_t take_options(int argc, char **argv, struct storm_options *option
         fputs(usage_text, stderr);
         exit(2);
     }
-    options->processes = number("PROCESSES", argv[optind], 2, PROCESSES_MAX);
+    options->processes = number("PROCESSES", argv[optind], 2, STORM_PROCESSES_MAX);
     return limit_seconds;
 }
 
@@ -461,7 +460,7 @@ int main(int argc, char **argv)
 {
     struct storm_options options = {
         .paths = "tcp",
-        .window = PROCESSES_MAX,
+        .window = STORM_PROCESSES_MAX,
         .retries = 20,
         .setup_ms = 120000,
         .depth = 64,

@@ -16,6 +16,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { STORM_PROCESSES_MAX = 1024 };
+
 /* Planted mistakes, to show that the storm finds them. */
 enum storm_flaw {
     STORM_FLAWLESS,

@@ -25,16 +25,14 @@ struct message {
 
 /* This process and another one. */
 struct pair {
-    uint32_t rank; /* the other's */
     struct rdmux_ep *ep;
+    uint32_t rank; /* the other's */
     uint32_t attempts;
     uint64_t retry_ns; /* when to connect again; 0: not waiting for that */
-    bool is_up;
-    bool has_sent;
-    bool has_received;
-    bool is_over;
     struct message in;
     struct message out;
+    bool has_sent;
+    bool has_received;
 };
 
 struct process {
@@ -107,7 +105,6 @@ static void note_progress(struct process *process, struct pair *pair)
 
 static void start_exchange(struct process *process, struct pair *pair)
 {
-    pair->is_up = true;
     if (process->srq == NULL) {
         memset(&pair->in, 0, sizeof(pair->in));
         must(process, rdmux_recv(pair->ep, &pair->in, sizeof(pair->in), NULL, &pair->in),
@@ -171,7 +168,6 @@ static void drop_endpoint(struct pair *pair)
 {
     (void)rdmux_ep_close(pair->ep);
     pair->ep = NULL;
-    pair->is_up = false;
 }
 
 /* The set-up has failed. Connects again after a pause that doubles, or gives the pair up. */
@@ -283,7 +279,6 @@ static void end_pair(struct process *process, struct pair *pair, enum rdmux_stat
         process->mine->lost++;
     }
     drop_endpoint(pair);
-    pair->is_over = true;
     process->over++;
 }
 
@@ -394,7 +389,6 @@ static void begin_end(struct process *process)
         }
         if (process->storm->options.flaw == STORM_FLAW_END && process->rank == 0 && i == 1) {
             drop_endpoint(pair);
-            pair->is_over = true;
             process->over++;
             continue;
         }
@@ -478,18 +472,19 @@ static void plant_leftovers(const struct process *process)
 
 int storm_process_run(struct storm *storm, uint32_t rank)
 {
-    struct process process = { .storm = storm, .mine = &storm->each[rank], .rank = rank };
-    uint32_t count = storm->options.processes;
-    process.pairs = calloc(count, sizeof(*process.pairs));
-    process.shared = calloc(count, sizeof(*process.shared));
-    if (process.pairs == NULL || process.shared == NULL) {
-        fprintf(stderr, "storm: out of memory\n");
-        return 1;
+    static struct pair pairs[STORM_PROCESSES_MAX];
+    static struct message shared[STORM_PROCESSES_MAX];
+    struct process process = {
+        .storm = storm,
+        .mine = &storm->each[rank],
+        .rank = rank,
+        .pairs = pairs,
+        .shared = shared,
+        .next = rank + 1,
+    };
+    for (uint32_t i = 0; i < storm->options.processes; i++) {
+        pairs[i].rank = i;
     }
-    for (uint32_t i = 0; i < count; i++) {
-        process.pairs[i].rank = i;
-    }
-    process.next = rank + 1;
     process.mine->before = usage_read();
     open_process(&process);
     atomic_fetch_add(&storm->ready, 1);
@@ -503,7 +498,5 @@ int storm_process_run(struct storm *storm, uint32_t rank)
     bool is_right = process.mine->wrong == 0 && process.mine->lost == 0 &&
                     process.mine->messages == pair_count(&process) &&
                     process.mine->ends == pair_count(&process);
-    free(process.pairs);
-    free(process.shared);
     return is_clean && is_right ? 0 : 1;
 }
