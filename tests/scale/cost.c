@@ -388,13 +388,15 @@ static void print_side(const char *name, const struct report *report, uint32_t c
     const struct usage *before = &report->before;
     const struct usage *after = &report->after;
     printf(" \"%s\":{\"resident_bytes\":%.0f,\"shared_bytes\":%.0f,\"library_bytes\":%.0f,"
-           "\"library_blocks\":%.2f,\"descriptors\":%.2f,\"shared_mappings\":%.2f,"
+           "\"library_blocks\":%.2f,\"descriptors\":%.2f,\"mappings\":%.2f,"
+           "\"shared_mappings\":%.2f,"
            "\"threads\":%lld,\"poll_ns\":{\"none\":%.0f,\"all\":%.0f}},\n",
            name, each(before->resident_bytes, after->resident_bytes, count),
            each(before->shared_bytes, after->shared_bytes, count),
            each(before->library_bytes, after->library_bytes, count),
            each(before->library_blocks, after->library_blocks, count),
            each(before->descriptors, after->descriptors, count),
+           each(before->mappings, after->mappings, count),
            each(before->shared_mappings, after->shared_mappings, count), (long long)after->threads,
            report->poll_ns[0], report->poll_ns[1]);
 }

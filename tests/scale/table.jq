@@ -9,10 +9,10 @@ def sides($member): [.connector[$member], .acceptor[$member]] | max;
 
 ["What an endpoint takes on the side that takes more", "",
  (["path", "endpoints", "private memory", "shared memory", "allocated by the library", "descriptors",
-   "shared mappings"] | head),
+   "mappings"] | head),
  (.costs[] | [.paths, .endpoints, (sides("resident_bytes") | kib), (sides("shared_bytes") | kib),
               (sides("library_bytes") | kib), (sides("descriptors") | two),
-              (sides("shared_mappings") | two)] | row),
+              (sides("mappings") | two)] | row),
  "", "What it takes of the adapter", "",
  (["path", "endpoints", "queue pairs", "send entries", "receive entries", "completion entries", "regions",
    "bytes in regions"] | head),

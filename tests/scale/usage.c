@@ -91,6 +91,7 @@ static void read_mappings(struct usage *out)
     FILE *file = open_or_end("/proc/self/maps");
     while (fgets(line, sizeof(line), file) != NULL) {
         const char *rights = strchr(line, ' ');
+        out->mappings++;
         out->shared_mappings += rights != NULL && strlen(rights) > 4 && rights[4] == 's';
     }
     fclose(file);

@@ -13,6 +13,7 @@ struct usage {
     int64_t resident_bytes; /* private memory */
     int64_t shared_bytes;   /* shared memory that this process has touched */
     int64_t descriptors;
+    int64_t mappings; /* of all kinds; vm.max_map_count bounds them */
     int64_t shared_mappings;
     int64_t threads;
 };
