@@ -381,7 +381,7 @@ void side_finish(struct side *side);
 /* The same without the check that the queue is quiet and without waiting for the other side. */
 void side_end(struct side *side);
 
-/* Long buffers are regions, too, MEMORY_UNREGISTERED, and no static arrays: each process ends with the
+/* Long buffers are regions, too, MEMORY_UNREGISTERED, not static arrays: each process ends with the
  * address sanitizer's search for leaks, which reads every static byte. */
 struct region region_make(struct side *side, enum memory_kind kind, size_t length, uint32_t access);
 enum { REGION_KINDS = 3 };

@@ -13,8 +13,8 @@
 enum {
     POLL_AT_ONCE = 16,
     POLLS_PER_STEP = 1000,
-    /* The machine may have fewer cores than the case has processes: polls at first follow each other closely,
-     * and then leave the core to the process that has to do something. */
+    /* The machine may have fewer cores than the case has processes: polls at first follow each
+     * other closely, and then leave the core to the process that has to do something. */
     CLOSE_POLLS = 256,
     POLLS_PER_YIELD = 64,
     POLLS_PER_NAP = 16,
