@@ -250,7 +250,9 @@ static void close_with_peer(struct side *sides, const struct options *options, s
         for (uint32_t i = 0; i < options->peers; i++) {
             struct rdmux_wc wc[ENTRIES];
             size_t count = 0;
-            (void)rdmux_cq_wait(sides[i].cq, wc, ENTRIES, options->peers == 1 ? 1000 : 1, &count);
+            enum rdmux_status status = rdmux_cq_wait(sides[i].cq, wc, ENTRIES,
+                                                     options->peers == 1 ? 1000 : 1, &count);
+            (void)status; /* count is 0 then */
             for (size_t at = 0; at < count; at++) {
                 if (wc[at].opcode == RDMUX_WC_DISCONNECTED) {
                     report->ends++;
