@@ -13,12 +13,12 @@ enum {
              RDMUX_FABRIC_NO_SERVICE_THREAD | RDMUX_FABRIC_NO_WORKER_THREAD,
 };
 
-/* On tcp a message leaves only when the peer's receive is known: without receives no message
- * arrives. */
+/* On tcp a message leaves only when the peer's receive is known, but for one small message that goes
+ * early: without receives it alone arrives. */
 static const struct {
     const char *name;
     uint64_t arrive; /* of MESSAGES, before there is a receive */
-} paths[] = { { "tcp", 0 }, { "shm", MESSAGES } };
+} paths[] = { { "tcp", 1 }, { "shm", MESSAGES } };
 
 static uint64_t clock_now_ns;
 

@@ -898,6 +898,8 @@ static void wrong_arguments_of_init_functions_are_ignored(void **state)
     rdmux_fabric_attr_init(NULL, 8);
     rdmux_path_info_init(NULL, 8);
     rdmux_cq_attr_init(NULL, 8);
+    rdmux_cq_stats_init(NULL, 8);
+    rdmux_fabric_stats_init(NULL, 8);
     rdmux_mr_attr_init(NULL, 8);
     rdmux_remote_info_init(NULL, 8);
     rdmux_ep_attr_init(NULL, 8);

@@ -202,7 +202,7 @@ static void an_offer_cut_anywhere_is_refused_or_lacks_its_end(void **state)
             good++;
         }
     }
-    assert_int_equal(good, 17); /* the borders of 15 fields and 2 paths */
+    assert_int_equal(good, 18); /* the borders of 16 fields and 2 paths */
     free(back);
     free(offer);
 }
