@@ -3,7 +3,11 @@
  * messages, and sleeps without losing a wake-up.
  *
  * An endpoint is awake (on cq->awake, its sleeping word 0) from its last activity to the next arm,
- * so that arm does work only for endpoints that were active since the arm before. */
+ * so that arm does work only for endpoints that were active since the arm before.
+ *
+ * If a cq has many endpoints, poll does the same for those that are not among the hot ones. An
+ * endpoint that sleeps and is not hot is idle: nothing looks at it until its peer marks it in the
+ * ready set. So a poll costs the same with any number of idle endpoints. */
 #include "shm_copy.h"
 #include "shm_internal.h"
 
@@ -13,17 +17,22 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 static_assert(offsetof(struct shm_cq, base) == 0, "shm_cq_of() relies on it");
 
 enum {
-    HOT_COUNT = 16,      /* lately active endpoints, served by each poll */
-    IDLE_COUNT = 8,      /* other endpoints, served by each poll that has budget left */
-    IDLE_PERIOD = 16,    /* every so many polls they are served in any case; a power of two */
-    IDLE_SHARE = 4,      /* divides the budget for their share of such a poll */
-    CHECK_PERIOD = 4096, /* most polls between two checks of the descriptors; a power of two */
+    HOT_COUNT = 16,       /* lately active endpoints, served by each poll */
+    TURN_COUNT = 8,       /* other watched endpoints, served by each poll that has budget left */
+    TURN_PERIOD = 16,     /* every so many polls they are served in any case; a power of two */
+    TURN_SHARE = 4,       /* divides the budget for their share of such a poll */
+    RISEN_MAX = 64,       /* watched endpoints from which poll lets some become idle */
+    RISEN_PERIOD = 256,   /* polls between two tries if many have work; a power of two */
+    NEIGHBOUR_COUNT = 64, /* neighbours whose marks a poll looks at, in turn */
+    MARK_VISITS = 256,    /* most marked endpoints that a poll looks at */
+    CHECK_PERIOD = 4096,  /* most polls between two checks of the descriptors; a power of two */
     EVENT_COUNT = 32,
     EARLY_CHUNK = 4096, /* bytes from which a chunk is freed before the poll ends */
 };
@@ -40,13 +49,34 @@ enum rdmux_status rdmux_shm_cq_open(struct rdmux_provider_cq *base, uint32_t dep
                              errno);
         return RDMUX_NO_MEMORY;
     }
+    cq->risen_max = RISEN_MAX;
+    cq->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    enum rdmux_status status = RDMUX_OK;
+    if (cq->bell < 0) {
+        rdmux_provider_error("shm: no eventfd: errno %d; raise the limit on open files", errno);
+        status = RDMUX_NO_MEMORY;
+        goto close_epoll;
+    }
+    /* Edge-triggered, so that the doorbell need not be read: each ring is reported once. */
+    status = rdmux_shm_cq_watch(cq, NULL, cq->bell, SHM_WATCH_BELL, EPOLLIN | EPOLLET);
+    if (status != RDMUX_OK) {
+        goto close_bell;
+    }
     return RDMUX_OK;
+
+close_bell:
+    (void)close(cq->bell);
+close_epoll:
+    (void)close(cq->epoll);
+    return status;
 }
 
 void rdmux_shm_cq_close(struct rdmux_provider_cq *base)
 {
     struct shm_cq *cq = shm_cq_of(base);
+    (void)close(cq->bell);
     (void)close(cq->epoll);
+    rdmux_provider_release(base->domain->fabric, cq->neighbours);
     rdmux_provider_release(base->domain->fabric, cq->eps);
 }
 
@@ -78,14 +108,46 @@ enum rdmux_status rdmux_shm_cq_add(struct shm_cq *cq, struct shm_ep *ep)
     return RDMUX_OK;
 }
 
+static void put_at(struct shm_cq *cq, uint32_t place, struct shm_ep *ep)
+{
+    cq->eps[place] = ep;
+    ep->place = place;
+}
+
+static void swap_places(struct shm_cq *cq, uint32_t one, uint32_t other)
+{
+    struct shm_ep *ep = cq->eps[one];
+    put_at(cq, one, cq->eps[other]);
+    put_at(cq, other, ep);
+}
+
+void rdmux_shm_cq_heed(struct shm_cq *cq, struct shm_ep *ep)
+{
+    if (ep->place >= cq->watched) {
+        swap_places(cq, ep->place, cq->watched);
+        cq->watched++;
+        cq->risen += ep->is_marked ? 1U : 0U;
+    }
+}
+
+/* The endpoint need not be polled from now on. */
+static void stop_heeding(struct shm_cq *cq, struct shm_ep *ep)
+{
+    if (ep->place < cq->watched) {
+        cq->watched--;
+        swap_places(cq, ep->place, cq->watched);
+        cq->risen -= ep->is_marked ? 1U : 0U;
+    }
+}
+
 void rdmux_shm_cq_remove(struct shm_cq *cq, struct shm_ep *ep)
 {
     if (ep->place == SHM_NOWHERE) {
         return;
     }
+    stop_heeding(cq, ep);
     cq->count--;
-    cq->eps[ep->place] = cq->eps[cq->count];
-    cq->eps[ep->place]->place = ep->place;
+    put_at(cq, ep->place, cq->eps[cq->count]);
     ep->place = SHM_NOWHERE;
     for (struct shm_ep **link = &cq->awake; *link != NULL; link = &(*link)->awake_next) {
         if (*link == ep) {
@@ -95,10 +157,10 @@ void rdmux_shm_cq_remove(struct shm_cq *cq, struct shm_ep *ep)
     }
 }
 
-enum rdmux_status rdmux_shm_cq_watch(struct shm_cq *cq, struct shm_ep *ep, int fd, uint32_t what,
+enum rdmux_status rdmux_shm_cq_watch(struct shm_cq *cq, const void *object, int fd, uint32_t what,
                                      uint32_t events)
 {
-    struct epoll_event event = { .events = events, .data.u64 = (uint64_t)(uintptr_t)ep | what };
+    struct epoll_event event = { .events = events, .data.u64 = (uint64_t)(uintptr_t)object | what };
     if (epoll_ctl(cq->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
         rdmux_provider_error("shm: cannot watch a descriptor: errno %d", errno);
         return RDMUX_NO_MEMORY;
@@ -111,18 +173,24 @@ void rdmux_shm_cq_unwatch(struct shm_cq *cq, int fd)
     (void)epoll_ctl(cq->epoll, EPOLL_CTL_DEL, fd, NULL);
 }
 
-/* Makes the endpoint hot: each poll serves it. */
+/* Returns whether the endpoint may become idle, once it sleeps. */
+static bool may_idle(const struct shm_ep *ep)
+{
+    return ep->is_marked && ep->place >= HOT_COUNT;
+}
+
+/* Makes the watched endpoint hot: each poll serves it. */
 static void make_hot(struct shm_cq *cq, struct shm_ep *ep)
 {
-    if (ep->place < HOT_COUNT) {
+    if (ep->place < HOT_COUNT || ep->place >= cq->watched) {
         return;
     }
     uint32_t place = cq->hot_next++ % HOT_COUNT;
     struct shm_ep *other = cq->eps[place];
-    cq->eps[ep->place] = other;
-    other->place = ep->place;
-    cq->eps[place] = ep;
-    ep->place = place;
+    swap_places(cq, ep->place, place);
+    if (other->is_asleep && may_idle(other)) {
+        stop_heeding(cq, other);
+    }
 }
 
 /* -------------------------------------------------------------------------- what arrives */
@@ -627,6 +695,12 @@ static SHM_COLD size_t notice_end(struct shm_ep *ep)
     }
     rdmux_shm_write_state(ep, SHM_EP_BROKEN);
     ep->job.request = NULL;
+    if (state == SHM_OPEN && ep->is_lost) {
+        rdmux_provider_failed(&ep->base, RDMUX_IO,
+                              "shm: the peer has changed its queue, and its descriptors for the "
+                              "new one did not arrive; raise the limit on open files");
+        return 1;
+    }
     if (state != SHM_FAILED) {
         rdmux_provider_failed(&ep->base, RDMUX_PEER_GONE,
                               state == SHM_CLOSED ? "shm: the peer closed its endpoint"
@@ -652,7 +726,12 @@ static SHM_COLD size_t notice_end(struct shm_ep *ep)
     return 1;
 }
 
-/* ---------------------------------------------------------------------------------- poll */
+/* --------------------------------------------------------------------------------- sleep */
+
+static bool waits_for_progress(const struct shm_ep *ep)
+{
+    return ep->pending > 0 || ep->wants_resume || ep->job.request != NULL;
+}
 
 /* Returns whether the peer has ended, and the end may be reported. */
 static inline bool has_ended(const struct shm_ep *ep)
@@ -661,6 +740,79 @@ static inline bool has_ended(const struct shm_ep *ep)
             ep->is_gone) &&
            !ep->is_end_waiting;
 }
+
+/* Returns whether poll would do something now. */
+static bool has_work(const struct shm_ep *ep)
+{
+    if (ep->state != SHM_EP_CONNECTED) {
+        return false;
+    }
+    bool copying = ep->job.request != NULL && !ep->is_end_waiting &&
+                   (ep->job.kind == SHM_JOB_PUT || ep->job.kind == SHM_JOB_GET ||
+                    ep->job.kind == SHM_JOB_SEND_PUT) &&
+                   ep->job.offset < ep->job.request->length;
+    uint64_t consumed = atomic_load_explicit(ep->out.consumed, memory_order_acquire);
+    return copying || ep->is_bell_held || ep->is_untold || has_ended(ep) ||
+           (!ep->is_stalled && shm_consumer_has_message(&ep->in)) ||
+           (waits_for_progress(ep) && consumed != ep->out.retired);
+}
+
+/* Sets the sleeping words of awake endpoints: of all, or of those that may become idle. Returns
+ * whether one of them needs membarrier(2). */
+static bool set_sleeping(struct shm_cq *cq, bool all)
+{
+    bool membarrier = false;
+    for (struct shm_ep *ep = cq->awake; ep != NULL; ep = ep->awake_next) {
+        if (all || may_idle(ep)) {
+            if (SHM_UNLIKELY(ep->is_untold)) {
+                rdmux_shm_queue_tell(ep);
+            }
+            uint32_t wake = SHM_WAKE_MESSAGE |
+                            (waits_for_progress(ep) ? (uint32_t)SHM_WAKE_PROGRESS : 0);
+            /* Release: who sees the word sees `moves`. */
+            atomic_store_explicit(&ep->mine->sleeping, wake, memory_order_release);
+            membarrier = membarrier || !ep->is_fencing;
+        }
+    }
+    return membarrier;
+}
+
+/* Lets those endpoints sleep, after their words are set and the barriers have run. Endpoints with
+ * work stay awake: the next arm has to check them again, whatever was polled between. */
+static void fall_asleep(struct shm_cq *cq, bool all)
+{
+    struct shm_ep **link = &cq->awake;
+    while (*link != NULL) {
+        struct shm_ep *ep = *link;
+        if (!all && !may_idle(ep)) {
+            link = &ep->awake_next;
+        } else if (has_work(ep)) {
+            atomic_store_explicit(&ep->mine->sleeping, 0, memory_order_relaxed);
+            link = &ep->awake_next;
+        } else {
+            ep->is_asleep = true;
+            *link = ep->awake_next;
+            if (may_idle(ep)) {
+                stop_heeding(cq, ep);
+            }
+        }
+    }
+}
+
+/* Lets watched endpoints become idle. One membarrier(2) is for many of them. */
+static SHM_COLD void let_idle(struct shm_cq *cq)
+{
+    bool membarrier = set_sleeping(cq, false);
+    rdmux_shm_fence();
+    if (membarrier) {
+        rdmux_shm_membarrier(); /* pairs with shm_ring_bell() */
+    }
+    fall_asleep(cq, false);
+    /* Those with work stay, so that the next call comes when there are as many others. */
+    cq->risen_max = 2 * cq->risen > RISEN_MAX ? 2 * cq->risen : RISEN_MAX;
+}
+
+/* ---------------------------------------------------------------------------------- poll */
 
 /* Returns whether progress_endpoint() would find nothing to do. */
 SHM_HOT bool is_quiet(const struct shm_ep *ep)
@@ -689,6 +841,50 @@ static SHM_COLD size_t progress_endpoint(struct shm_ep *ep, size_t budget)
     return done;
 }
 
+/* The neighbour need not ring until the next arm. */
+static void wake_neighbour(struct shm_cq *cq, struct shm_neighbour *neighbour)
+{
+    if (!neighbour->is_awake) {
+        neighbour->is_awake = true;
+        atomic_store_explicit(&neighbour->ready->sleeping, 0, memory_order_relaxed);
+        neighbour->awake_next = cq->awake_neighbours;
+        cq->awake_neighbours = neighbour;
+    }
+}
+
+/* Handles the end of a process: its endpoints end, too. */
+static SHM_COLD void end_neighbour(struct shm_cq *cq, struct shm_neighbour *neighbour)
+{
+    neighbour->is_gone = true;
+    rdmux_shm_cq_unwatch(cq, neighbour->pidfd);
+    for (uint32_t i = 0; i < cq->count; i++) { /* waking moves an endpoint to a lower place only */
+        struct shm_ep *ep = cq->eps[i];
+        if (ep->neighbour == neighbour && ep->state == SHM_EP_CONNECTED) {
+            ep->is_gone = true;
+            shm_wake_up(ep);
+        }
+    }
+}
+
+static SHM_COLD void end_socket(struct shm_cq *cq, struct shm_ep *ep)
+{
+    ep->is_gone = true;
+    rdmux_shm_cq_unwatch(cq, ep->peer.socket);
+}
+
+/* Handles the cq's doorbell. A neighbour that rang has cleared its sleeping word, and its mark may
+ * have been served before it rang: the next arm has to set the word again. */
+static SHM_COLD void hear_bell(struct shm_cq *cq)
+{
+    for (uint32_t i = 0; i < cq->neighbour_count; i++) {
+        struct shm_neighbour *neighbour = cq->neighbours[i];
+        if (neighbour->ready != NULL &&
+            atomic_load_explicit(&neighbour->ready->sleeping, memory_order_relaxed) == 0) {
+            wake_neighbour(cq, neighbour);
+        }
+    }
+}
+
 /* Handles events of the descriptors: doorbells, ends of peers, steps of ep_connect. */
 static SHM_COLD size_t check_descriptors(struct shm_cq *cq)
 {
@@ -698,17 +894,22 @@ static SHM_COLD size_t check_descriptors(struct shm_cq *cq)
     cq->armed = count == EVENT_COUNT ? SHM_KICKED : SHM_UNARMED; /* more events may be there */
     for (int i = 0; i < count; i++) {
         uint64_t what = events[i].data.u64 & SHM_WATCH_MASK;
-        struct shm_ep *ep = (struct shm_ep *)(uintptr_t)(events[i].data.u64 - what);
+        void *object = (void *)(uintptr_t)(events[i].data.u64 - what);
+        if (what == SHM_WATCH_PID) {
+            end_neighbour(cq, object);
+            continue;
+        }
+        struct shm_ep *ep = object;
+        if (ep == NULL) {
+            hear_bell(cq);
+            continue;
+        }
         if (ep->state == SHM_EP_CONNECTING) {
             done++; /* the core calls ep_connect */
             continue;
         }
-        if (what != SHM_WATCH_BELL) {
-            ep->is_gone = true;
-            rdmux_shm_cq_unwatch(cq, ep->peer.socket);
-            if (ep->peer.pidfd >= 0) {
-                rdmux_shm_cq_unwatch(cq, ep->peer.pidfd);
-            }
+        if (what == SHM_WATCH_SOCKET) {
+            end_socket(cq, ep);
         }
         if (ep->state == SHM_EP_CONNECTED) {
             shm_wake_up(ep);
@@ -724,10 +925,70 @@ static SHM_COLD size_t check_descriptors(struct shm_cq *cq)
     return done;
 }
 
-/* Serves the endpoints in turn. done: the amount done before. */
+/* Serves an endpoint that its peer has marked. */
+static size_t serve_marked(struct shm_cq *cq, struct shm_ep *ep, size_t budget)
+{
+    if (ep->state != SHM_EP_CONNECTED) {
+        return 0;
+    }
+    shm_wake_up(ep);
+    size_t done = is_quiet(ep) ? 0 : progress_endpoint(ep, budget);
+    if (done > 0) {
+        make_hot(cq, ep);
+    }
+    return done;
+}
+
+/* Serves endpoints that a neighbour has marked, word by word. Those of a word are served whatever
+ * the budget, with at least one request each, as their marks are gone. */
+static SHM_COLD size_t serve_neighbour(struct shm_cq *cq, struct shm_neighbour *neighbour,
+                                       size_t budget, uint32_t *visits)
+{
+    size_t done = 0;
+    wake_neighbour(cq, neighbour);
+    while (shm_has_marks(neighbour) && done<budget && * visits> 0) {
+        uint32_t first = 0;
+        uint64_t marks = rdmux_shm_marks_take(neighbour, &first);
+        for (; marks != 0; marks &= marks - 1) {
+            uint32_t mark = first + (uint32_t)__builtin_ctzll(marks);
+            struct shm_ep *ep = mark < neighbour->marked_room ? neighbour->marked[mark] : NULL;
+            for (; ep != NULL; ep = ep->mark_next) {
+                done += serve_marked(cq, ep, done < budget ? budget - done : 1);
+            }
+            *visits -= *visits > 0 ? 1U : 0U;
+        }
+    }
+    return done;
+}
+
+/* Looks for marks. */
+static size_t poll_neighbours(struct shm_cq *cq, size_t budget)
+{
+    size_t done = 0;
+    uint32_t visits = MARK_VISITS;
+    uint32_t count = cq->neighbour_count < NEIGHBOUR_COUNT ? cq->neighbour_count : NEIGHBOUR_COUNT;
+    for (uint32_t i = 0; i < count && done < budget && visits > 0; i++) {
+        cq->neighbour_next = cq->neighbour_next + 1 < cq->neighbour_count ? cq->neighbour_next + 1
+                                                                          : 0;
+        struct shm_neighbour *neighbour = cq->neighbours[cq->neighbour_next];
+        if (SHM_UNLIKELY(shm_has_marks(neighbour))) {
+            done += serve_neighbour(cq, neighbour, budget - done, &visits);
+        }
+    }
+    return done;
+}
+
+/* Returns the rest of a poll's budget, at least a share of it. */
+static inline size_t rest_of(size_t budget, size_t done)
+{
+    size_t share = budget / TURN_SHARE + 1;
+    return done + share < budget ? budget - done : share;
+}
+
+/* Serves the watched and the marked endpoints. done: the amount done before. */
 static SHM_COLD size_t poll_all(struct shm_cq *cq, size_t done, size_t budget)
 {
-    uint32_t hot = cq->count < HOT_COUNT ? cq->count : HOT_COUNT;
+    uint32_t hot = cq->watched < HOT_COUNT ? cq->watched : HOT_COUNT;
     if (cq->first >= hot) {
         cq->first = 0; /* endpoints were closed since */
     }
@@ -739,19 +1000,23 @@ static SHM_COLD size_t poll_all(struct shm_cq *cq, size_t done, size_t budget)
     if (done > 0) { /* another endpoint is first next time, so that none starves the others */
         cq->first = cq->first + 1 < hot ? cq->first + 1 : 0;
     }
-    uint32_t idle = cq->count - hot;
+    done += poll_neighbours(cq, rest_of(budget, done));
     size_t end = budget;
-    if (done >= budget && cq->polls % IDLE_PERIOD == 0) { /* busy endpoints use up every budget */
-        end = done + budget / IDLE_SHARE + 1;
+    if (done >= budget && cq->polls % TURN_PERIOD == 0) { /* busy endpoints use up every budget */
+        end = done + budget / TURN_SHARE + 1;
     }
-    for (uint32_t i = 0; i < idle && i < IDLE_COUNT && done < end; i++) {
-        cq->idle_next = cq->idle_next + 1 < idle ? cq->idle_next + 1 : 0;
-        struct shm_ep *ep = cq->eps[hot + cq->idle_next];
+    for (uint32_t i = 0; i < TURN_COUNT && hot + i < cq->watched && done < end; i++) {
+        uint32_t others = cq->watched - hot; /* fewer, if one has become idle */
+        cq->turn_next = cq->turn_next + 1 < others ? cq->turn_next + 1 : 0;
+        struct shm_ep *ep = cq->eps[hot + cq->turn_next];
         size_t here = is_quiet(ep) ? 0 : progress_endpoint(ep, end - done);
         if (here > 0) {
             make_hot(cq, ep);
         }
         done += here;
+    }
+    if (cq->risen > cq->risen_max || (cq->risen > RISEN_MAX && cq->polls % RISEN_PERIOD == 0)) {
+        let_idle(cq);
     }
     return done;
 }
@@ -773,56 +1038,37 @@ size_t rdmux_shm_poll(struct rdmux_provider_cq *base, size_t budget)
 
 /* ----------------------------------------------------------------------------------- arm */
 
-static bool waits_for_progress(const struct shm_ep *ep)
+/* Neighbours whose marks have come since stay awake, like endpoints with work. */
+static void let_neighbours_sleep(struct shm_cq *cq)
 {
-    return ep->pending > 0 || ep->wants_resume || ep->job.request != NULL;
-}
-
-/* Returns whether poll would do something now. */
-static bool has_work(const struct shm_ep *ep)
-{
-    if (ep->state != SHM_EP_CONNECTED) {
-        return false;
+    struct shm_neighbour **link = &cq->awake_neighbours;
+    while (*link != NULL) {
+        struct shm_neighbour *neighbour = *link;
+        if (shm_has_marks(neighbour)) {
+            atomic_store_explicit(&neighbour->ready->sleeping, 0, memory_order_relaxed);
+            link = &neighbour->awake_next;
+        } else {
+            neighbour->is_awake = false;
+            *link = neighbour->awake_next;
+        }
     }
-    bool copying = ep->job.request != NULL && !ep->is_end_waiting &&
-                   (ep->job.kind == SHM_JOB_PUT || ep->job.kind == SHM_JOB_GET ||
-                    ep->job.kind == SHM_JOB_SEND_PUT) &&
-                   ep->job.offset < ep->job.request->length;
-    uint64_t consumed = atomic_load_explicit(ep->out.consumed, memory_order_acquire);
-    return copying || ep->is_bell_held || has_ended(ep) ||
-           (!ep->is_stalled && shm_consumer_has_message(&ep->in)) ||
-           (waits_for_progress(ep) && consumed != ep->out.retired);
 }
 
 enum rdmux_status rdmux_shm_arm(struct rdmux_provider_cq *base)
 {
     struct shm_cq *cq = shm_cq_of(base);
-    bool membarrier = false;
     cq->armed = SHM_ARMED;
-    for (struct shm_ep *ep = cq->awake; ep != NULL; ep = ep->awake_next) {
-        uint32_t wake = SHM_WAKE_MESSAGE |
-                        (waits_for_progress(ep) ? (uint32_t)SHM_WAKE_PROGRESS : 0);
-        atomic_store_explicit(&ep->mine->sleeping, wake, memory_order_relaxed);
-        membarrier = membarrier || !ep->is_fencing;
+    for (struct shm_neighbour *at = cq->awake_neighbours; at != NULL; at = at->awake_next) {
+        atomic_store_explicit(&at->ready->sleeping, 1, memory_order_relaxed);
     }
-    if (cq->awake != NULL) {
+    bool membarrier = set_sleeping(cq, true);
+    if (cq->awake != NULL || cq->awake_neighbours != NULL) {
         rdmux_shm_fence();
     }
     if (membarrier) {
         rdmux_shm_membarrier(); /* pairs with shm_ring_bell() */
     }
-    /* Endpoints with work stay awake: the next arm has to check them again, whatever was polled
-     * between. */
-    struct shm_ep **link = &cq->awake;
-    while (*link != NULL) {
-        struct shm_ep *ep = *link;
-        if (has_work(ep)) {
-            atomic_store_explicit(&ep->mine->sleeping, 0, memory_order_relaxed);
-            link = &ep->awake_next;
-        } else {
-            ep->is_asleep = true;
-            *link = ep->awake_next;
-        }
-    }
-    return cq->awake != NULL ? RDMUX_AGAIN : RDMUX_OK;
+    let_neighbours_sleep(cq);
+    fall_asleep(cq, true);
+    return cq->awake != NULL || cq->awake_neighbours != NULL ? RDMUX_AGAIN : RDMUX_OK;
 }

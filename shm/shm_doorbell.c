@@ -54,16 +54,21 @@ static void ring_bell(struct shm_ep *ep, int bell)
 
 void rdmux_shm_wake_peer(struct shm_ep *ep)
 {
-    /* The thread that clears the word rings: one system call for each sleep of the peer. */
-    if (atomic_exchange_explicit(&ep->theirs->sleeping, 0, memory_order_acq_rel) != 0) {
+    /* The thread that clears a word rings: one system call for each sleep of the peer's queue. */
+    if (atomic_exchange_explicit(&ep->theirs->sleeping, 0, memory_order_acq_rel) == 0) {
+        return;
+    }
+    shm_follow_peer(ep); /* the peer has stored its news before it set the word */
+    if (ep->queue == NULL || rdmux_shm_mark_set(ep->queue->ready, ep->their_mark)) {
         ring_bell(ep, ep->peer.their_bell);
     }
 }
 
 void rdmux_shm_kick_owner(struct shm_ep *ep)
 {
-    shm_cq_of(ep->base.cq)->armed = SHM_KICKED;
-    ring_bell(ep, ep->peer.our_bell);
+    struct shm_cq *cq = shm_cq_of(ep->base.cq);
+    cq->armed = SHM_KICKED;
+    ring_bell(ep, cq->bell);
 }
 
 void rdmux_shm_wake_up(struct shm_ep *ep)
@@ -73,6 +78,8 @@ void rdmux_shm_wake_up(struct shm_ep *ep)
     atomic_store_explicit(&ep->mine->sleeping, 0, memory_order_relaxed);
     ep->awake_next = cq->awake;
     cq->awake = ep;
+    rdmux_shm_cq_heed(cq, ep);
+    shm_follow_peer(ep); /* so that news do not pile up while this side sends nothing */
 }
 
 bool rdmux_shm_peer_is_gone(struct shm_ep *ep)
@@ -80,14 +87,17 @@ bool rdmux_shm_peer_is_gone(struct shm_ep *ep)
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
     uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-    if (!ep->is_gone && now_ns - ep->peer.alive_at_ns >= ALIVE_NS) {
+    if ((!ep->is_gone || ep->is_lost) && now_ns - ep->peer.alive_at_ns >= ALIVE_NS) {
         struct pollfd fds[] = {
             { .fd = ep->peer.socket, .events = POLLRDHUP },
-            { .fd = ep->peer.pidfd, .events = POLLIN },
+            { .fd = ep->neighbour != NULL ? ep->neighbour->pidfd : -1, .events = POLLIN },
         };
         ep->base.system_calls++;
-        ep->is_gone = poll(fds, 2, 0) > 0;
+        if (poll(fds, 2, 0) > 0) {
+            ep->is_gone = true;
+            ep->is_lost = false;
+        }
         ep->peer.alive_at_ns = now_ns;
     }
-    return ep->is_gone;
+    return ep->is_gone && !ep->is_lost;
 }

@@ -2,11 +2,13 @@
 /* Life of an endpoint: two processes meet at a socket, check each other, share a segment, and part.
  *
  *   acceptor   ep_open: listens. ep_connect: accepts the process that the description names,
- *              receives its HELLO with doorbell, region table and segment, answers with its own
- *              HELLO, and is connected.
+ *              receives its HELLO with doorbell, region table, segment and ready set, answers with
+ *              its own HELLO, and is connected.
  *   connector  ep_connect: connects to the socket of the description, makes the segment, sends
  *              HELLO, and is connected when the acceptor's HELLO has come.
- */
+ *
+ * A peer of an older version has no ready sets. It rings a doorbell of the endpoint alone, which
+ * says which endpoint has work. */
 #include "shm_internal.h"
 
 #include "api/base/secrets.h"
@@ -18,8 +20,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -31,6 +31,13 @@ static void close_fd(int *fd)
     if (*fd >= 0) {
         (void)close(*fd);
         *fd = -1;
+    }
+}
+
+static void close_fds(int fds[SHM_FDS_MAX])
+{
+    for (size_t i = 0; i < SHM_FDS_MAX; i++) {
+        close_fd(&fds[i]);
     }
 }
 
@@ -53,9 +60,9 @@ static void start_waiting(struct shm_ep *ep)
 }
 
 /* Edge-triggered, so that the doorbell need not be read: each ring is reported once. */
-static enum rdmux_status watch_bell(struct shm_ep *ep)
+static enum rdmux_status watch_own_bell(struct shm_ep *ep)
 {
-    return rdmux_shm_cq_watch(shm_cq_of(ep->base.cq), ep, ep->peer.our_bell, SHM_WATCH_BELL,
+    return rdmux_shm_cq_watch(shm_cq_of(ep->base.cq), ep, ep->peer.own_bell, SHM_WATCH_BELL,
                               EPOLLIN | EPOLLET);
 }
 
@@ -67,7 +74,7 @@ enum rdmux_status rdmux_shm_ep_open(struct rdmux_provider_ep *base,
     struct shm_ep *ep = shm_ep_of(base);
     struct shm_cq *cq = shm_cq_of(base->cq);
     ep->attr = attr;
-    ep->peer.our_bell = ep->peer.their_bell = ep->peer.socket = ep->peer.pidfd = -1;
+    ep->peer.own_bell = ep->peer.their_bell = ep->peer.socket = ep->peer.pidfd = -1;
     ep->setup.listener = -1;
     ep->regions.mappings = rdmux_provider_allocate(
         shm_fabric_of(ep), SHM_MAPPING_COUNT * sizeof(*ep->regions.mappings));
@@ -76,20 +83,9 @@ enum rdmux_status rdmux_shm_ep_open(struct rdmux_provider_ep *base,
         return RDMUX_NO_MEMORY;
     }
     ep->regions.mapping_room = SHM_MAPPING_COUNT;
-    enum rdmux_status status = RDMUX_OK;
-    ep->peer.our_bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (ep->peer.our_bell < 0) {
-        rdmux_provider_error("shm: no eventfd: errno %d; raise the limit on open files", errno);
-        status = RDMUX_NO_MEMORY;
+    enum rdmux_status status = rdmux_shm_cq_add(cq, ep);
+    if (status != RDMUX_OK) {
         goto release_mappings;
-    }
-    status = rdmux_shm_cq_add(cq, ep);
-    if (status != RDMUX_OK) {
-        goto close_bell;
-    }
-    status = watch_bell(ep);
-    if (status != RDMUX_OK) {
-        goto remove_from_cq;
     }
     if (!is_acceptor(ep)) {
         return RDMUX_OK;
@@ -97,20 +93,16 @@ enum rdmux_status rdmux_shm_ep_open(struct rdmux_provider_ep *base,
     status = rdmux_provider_random(shm_fabric_of(ep), ep->setup.meeting.name,
                                    sizeof(ep->setup.meeting.name));
     if (status != RDMUX_OK) {
-        goto unwatch_bell;
+        goto remove_from_cq;
     }
     status = rdmux_shm_meeting_listen(&ep->setup.meeting, &ep->setup.listener);
     if (status != RDMUX_OK) {
-        goto unwatch_bell;
+        goto remove_from_cq;
     }
     return RDMUX_OK;
 
-unwatch_bell:
-    rdmux_shm_cq_unwatch(cq, ep->peer.our_bell);
 remove_from_cq:
     rdmux_shm_cq_remove(cq, ep);
-close_bell:
-    close_fd(&ep->peer.our_bell);
 release_mappings:
     rdmux_provider_release(shm_fabric_of(ep), ep->regions.mappings);
     ep->regions.mappings = NULL;
@@ -121,6 +113,7 @@ enum rdmux_status rdmux_shm_ep_describe(struct rdmux_provider_ep *base, uint8_t 
 {
     struct shm_ep *ep = shm_ep_of(base);
     const struct shm_description description = { .pid = (uint32_t)getpid(),
+                                                 .features = SHM_FEATURE_READY,
                                                  .place = ep->setup.meeting };
     if (*size < SHM_DESCRIPTION_SIZE) {
         rdmux_provider_error("shm: %zu bytes are too few for the connection data", *size);
@@ -154,10 +147,7 @@ static void watch_peer(struct shm_ep *ep)
      * them. */
     enum rdmux_status status = rdmux_shm_cq_watch(cq, ep, ep->peer.socket, SHM_WATCH_SOCKET,
                                                   EPOLLRDHUP);
-    if (status == RDMUX_OK && ep->peer.pidfd >= 0) {
-        status = rdmux_shm_cq_watch(cq, ep, ep->peer.pidfd, SHM_WATCH_PID, EPOLLIN);
-    }
-    (void)status; /* without a watch only the control channel checks liveness */
+    ep->peer.is_watched = status == RDMUX_OK && ep->neighbour->pidfd >= 0;
 }
 
 /* Returns whether the kernel lets this process read and write the peer's memory; both need the same
@@ -175,18 +165,27 @@ static bool may_copy(const struct shm_ep *ep)
     return process_vm_readv(ep->peer.pid, &ours, 1, &theirs, 1, 0) < 0 && errno == EFAULT;
 }
 
-/* Checks that a write to the peer's doorbell does not wait by itself. The peer can change that
- * later: docs/SECURITY.md, "What shared memory cannot protect". */
-static enum rdmux_status check_bell(int fd)
+static bool has_ready_sets(const struct shm_ep *ep)
 {
-    struct stat info;
-    int flags = fcntl(fd, F_GETFL);
-    if (flags < 0 || (flags & O_NONBLOCK) == 0 || fstat(fd, &info) != 0 ||
-        (info.st_mode & S_IFMT) != 0) {
-        rdmux_provider_error("shm: the peer's bell is no eventfd");
-        return RDMUX_PROTOCOL;
+    return (ep->setup.theirs.features & SHM_FEATURE_READY) != 0;
+}
+
+/* Makes the doorbell for a peer without ready sets. */
+static enum rdmux_status make_own_bell(struct shm_ep *ep)
+{
+    ep->peer.own_bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (ep->peer.own_bell < 0) {
+        rdmux_provider_error("shm: no eventfd: errno %d; raise the limit on open files", errno);
+        return RDMUX_NO_MEMORY;
     }
-    return RDMUX_OK;
+    return watch_own_bell(ep);
+}
+
+/* The kernel has told which process the peer is. */
+static enum rdmux_status prepare_for_peer(struct shm_ep *ep)
+{
+    enum rdmux_status status = rdmux_shm_neighbour_join(ep, has_ready_sets(ep));
+    return status != RDMUX_OK || has_ready_sets(ep) ? status : make_own_bell(ep);
 }
 
 static enum rdmux_status say_hello(struct shm_ep *ep, int segment_fd)
@@ -196,15 +195,48 @@ static enum rdmux_status say_hello(struct shm_ep *ep, int segment_fd)
         .magic = is_acceptor(ep) ? SHM_HELLO_ACCEPTOR : SHM_HELLO_CONNECTOR,
         .flags = domain->has_membarrier ? SHM_HELLO_MEMBARRIER : 0,
         .pid = (uint32_t)getpid(),
+        .mark = ep->mark,
     };
     rdmux_provider_secret(&ep->base, hello.secret);
     uint8_t bytes[SHM_HELLO_SIZE];
     rdmux_shm_hello_encode(&hello, bytes);
-    const int fds[] = { ep->peer.our_bell, domain->regions_fd, segment_fd };
-    return rdmux_shm_socket_send(ep->peer.socket, bytes, sizeof(bytes), fds, segment_fd < 0 ? 2 : 3);
+    int fds[SHM_FDS_MAX];
+    size_t count = 0;
+    fds[count++] = has_ready_sets(ep) ? shm_cq_of(ep->base.cq)->bell : ep->peer.own_bell;
+    fds[count++] = domain->regions_fd;
+    if (segment_fd >= 0) {
+        fds[count++] = segment_fd;
+    }
+    if (has_ready_sets(ep)) {
+        fds[count++] = ep->neighbour->ready_fd;
+    }
+    return rdmux_shm_socket_send(ep->peer.socket, bytes, sizeof(bytes), fds, count);
 }
 
-/* Checks the peer's HELLO. Takes over the doorbell, fds[0], and maps the region table, fds[1]. */
+/* Returns the number of descriptors that come with the peer's HELLO. */
+static size_t hello_fds(const struct shm_ep *ep)
+{
+    return (is_acceptor(ep) ? 3U : 2U) + (has_ready_sets(ep) ? 1U : 0U);
+}
+
+/* Takes over the doorbell, fds[0], and maps the region table, fds[1]. */
+static enum rdmux_status take_bell(struct shm_ep *ep, int *fds)
+{
+    enum rdmux_status status = rdmux_shm_bell_check(fds[0]);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    status = rdmux_shm_regions_map(fds[1], &ep->regions.table);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    ep->peer.their_bell = fds[0];
+    fds[0] = -1;
+    return RDMUX_OK;
+}
+
+/* Checks the peer's HELLO and takes over doorbell, region table and ready set, which is the last of
+ * fds. */
 static enum rdmux_status accept_hello(struct shm_ep *ep, const struct shm_hello *hello,
                                       uint32_t magic, int *fds)
 {
@@ -216,25 +248,27 @@ static enum rdmux_status accept_hello(struct shm_ep *ep, const struct shm_hello 
         rdmux_provider_error("shm: the process at the other end is not this connection's peer");
         return RDMUX_DENIED;
     }
-    enum rdmux_status status = check_bell(fds[0]);
+    if (has_ready_sets(ep) && hello->mark >= SHM_MARK_COUNT) {
+        rdmux_provider_error("shm: the peer's greeting has mark %u, and a ready set has %d",
+                             hello->mark, (int)SHM_MARK_COUNT);
+        return RDMUX_PROTOCOL;
+    }
+    ep->their_mark = hello->mark;
+    enum rdmux_status status = has_ready_sets(ep) ? rdmux_shm_queue_join(ep, fds[hello_fds(ep) - 1],
+                                                                         fds[1], &fds[0])
+                                                  : take_bell(ep, fds);
     if (status != RDMUX_OK) {
         return status;
     }
-    status = rdmux_shm_regions_map(fds[1], &ep->regions.table);
-    if (status != RDMUX_OK) {
-        return status;
-    }
-    ep->peer.their_bell = fds[0];
-    fds[0] = -1;
     ep->is_fencing = SHM_TSAN || !domain_of(ep)->has_membarrier ||
                      (hello->flags & SHM_HELLO_MEMBARRIER) == 0;
     return RDMUX_OK;
 }
 
 /* Receives the peer's HELLO. */
-static enum rdmux_status receive_hello(struct shm_ep *ep, struct shm_hello *out, int *fds,
-                                       size_t fd_count)
+static enum rdmux_status receive_hello(struct shm_ep *ep, struct shm_hello *out, int *fds)
 {
+    const size_t fd_count = hello_fds(ep);
     uint8_t bytes[SHM_HELLO_SIZE];
     size_t size = sizeof(bytes);
     enum rdmux_status status = rdmux_shm_socket_receive(ep->peer.socket, bytes, &size, fds,
@@ -257,17 +291,16 @@ static void become_connected(struct shm_ep *ep)
     struct shm_domain *domain = domain_of(ep);
     struct shm_cq *cq = shm_cq_of(ep->base.cq);
     ep->can_copy = may_copy(ep);
+    ep->is_gone = ep->neighbour->is_gone;
     atomic_store_explicit(&ep->mine->can_copy, ep->can_copy ? 1U : 0U, memory_order_release);
     rdmux_shm_cq_unwatch(cq, ep->peer.socket);
-    /* A child that the peer forked keeps the socket open; the pidfd ends with the peer. */
-    ep->peer.pidfd = (int)syscall(SYS_pidfd_open, ep->peer.pid, 0U);
     watch_peer(ep);
     ep->has_srq = rdmux_provider_has_srq(&ep->base) != 0;
     (void)pthread_mutex_lock(&domain->mutex);
     rdmux_list_append(&domain->eps, &ep->domain_link);
     (void)pthread_mutex_unlock(&domain->mutex);
     rdmux_shm_write_state(ep, SHM_EP_CONNECTED);
-    ep->is_asleep = true; /* so that shm_wake_up() puts the endpoint on cq->awake */
+    ep->is_asleep = true; /* so that shm_wake_up() lets the cq poll the endpoint */
     shm_wake_up(ep);
 }
 
@@ -275,8 +308,8 @@ static void become_connected(struct shm_ep *ep)
 static enum rdmux_status welcome_peer(struct shm_ep *ep)
 {
     struct shm_hello hello;
-    int fds[] = { -1, -1, -1 };
-    enum rdmux_status status = receive_hello(ep, &hello, fds, 3);
+    int fds[SHM_FDS_MAX] = { -1, -1, -1, -1 };
+    enum rdmux_status status = receive_hello(ep, &hello, fds);
     if (status != RDMUX_OK) {
         return status;
     }
@@ -289,9 +322,7 @@ static enum rdmux_status welcome_peer(struct shm_ep *ep)
             status = say_hello(ep, -1);
         }
     }
-    for (size_t i = 0; i < 3; i++) {
-        close_fd(&fds[i]);
-    }
+    close_fds(fds);
     if (status == RDMUX_OK) {
         become_connected(ep);
     }
@@ -317,6 +348,10 @@ static enum rdmux_status step_acceptor(struct shm_ep *ep)
             return status;
         }
         stop_listening(ep);
+        status = prepare_for_peer(ep);
+        if (status != RDMUX_OK) {
+            return status;
+        }
         status = rdmux_shm_cq_watch(cq, ep, ep->peer.socket, SHM_WATCH_SOCKET, EPOLLIN);
         if (status != RDMUX_OK) {
             return status;
@@ -335,6 +370,10 @@ static enum rdmux_status meet_peer(struct shm_ep *ep)
         return status;
     }
     status = rdmux_shm_socket_check_peer(ep->peer.socket, ep->peer.pid);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    status = prepare_for_peer(ep);
     if (status != RDMUX_OK) {
         return status;
     }
@@ -364,14 +403,13 @@ static enum rdmux_status step_connector(struct shm_ep *ep)
         }
     }
     struct shm_hello hello;
-    int fds[] = { -1, -1 };
-    enum rdmux_status status = receive_hello(ep, &hello, fds, 2);
+    int fds[SHM_FDS_MAX] = { -1, -1, -1, -1 };
+    enum rdmux_status status = receive_hello(ep, &hello, fds);
     if (status != RDMUX_OK) {
         return status;
     }
     status = accept_hello(ep, &hello, SHM_HELLO_ACCEPTOR, fds);
-    close_fd(&fds[0]);
-    close_fd(&fds[1]);
+    close_fds(fds);
     if (status == RDMUX_OK) {
         become_connected(ep);
     }
@@ -405,8 +443,12 @@ enum rdmux_status rdmux_shm_ep_connect(struct rdmux_provider_ep *base, const uin
 enum rdmux_status rdmux_shm_ep_ping(struct rdmux_provider_ep *base)
 {
     struct shm_ep *ep = shm_ep_of(base);
+    if (ep->state != SHM_EP_CONNECTED || ep->peer.is_watched) {
+        return RDMUX_OK; /* the cq's descriptor reports the end, and an idle endpoint costs nothing */
+    }
     ep->peer.alive_at_ns = 0;
-    if (ep->state == SHM_EP_CONNECTED && rdmux_shm_peer_is_gone(ep)) {
+    if (rdmux_shm_peer_is_gone(ep)) {
+        shm_wake_up(ep);
         shm_wake_owner(ep); /* poll delivers earlier messages, then reports the end */
     }
     return RDMUX_OK;
@@ -448,7 +490,7 @@ enum rdmux_status rdmux_shm_ep_quiesce(struct rdmux_provider_ep *base,
 
 static void unwatch_all(struct shm_ep *ep)
 {
-    const int watched[] = { ep->peer.our_bell, ep->peer.socket, ep->peer.pidfd };
+    const int watched[] = { ep->peer.own_bell, ep->peer.socket };
     for (size_t i = 0; i < sizeof(watched) / sizeof(watched[0]); i++) {
         if (watched[i] >= 0) {
             rdmux_shm_cq_unwatch(shm_cq_of(ep->base.cq), watched[i]);
@@ -456,12 +498,24 @@ static void unwatch_all(struct shm_ep *ep)
     }
 }
 
-/* The rings, the jobs and the peer's view of this side do not depend on the cq. */
+/* The rings, the jobs and the peer's queue do not depend on the cq. The peer goes on marking and
+ * ringing for the old cq, also after that has ended, until it is told of the new one. */
 enum rdmux_status rdmux_shm_ep_leave(struct rdmux_provider_ep *base)
 {
     struct shm_ep *ep = shm_ep_of(base);
+    /* The pid may be another process's by the time that the endpoint enters the new cq. */
+    if (ep->neighbour != NULL && ep->neighbour->pidfd >= 0) {
+        ep->peer.pidfd = fcntl(ep->neighbour->pidfd, F_DUPFD_CLOEXEC, 0);
+        if (ep->peer.pidfd < 0) {
+            rdmux_provider_error("shm: no descriptor: errno %d; raise the limit on open files",
+                                 errno);
+            return RDMUX_NO_MEMORY;
+        }
+    }
     unwatch_all(ep);
     rdmux_shm_cq_remove(shm_cq_of(base->cq), ep);
+    rdmux_shm_neighbour_leave(ep);
+    ep->is_asleep = false; /* nothing wakes it meanwhile */
     return RDMUX_OK;
 }
 
@@ -472,7 +526,10 @@ enum rdmux_status rdmux_shm_ep_enter(struct rdmux_provider_ep *base)
     struct rdmux_provider_counts counts;
     enum rdmux_status status = rdmux_shm_cq_add(cq, ep);
     if (status == RDMUX_OK) {
-        status = watch_bell(ep);
+        status = rdmux_shm_neighbour_rejoin(ep, has_ready_sets(ep));
+    }
+    if (status == RDMUX_OK && ep->peer.own_bell >= 0) {
+        status = watch_own_bell(ep);
     }
     if (status != RDMUX_OK) {
         (void)rdmux_shm_ep_quiesce(base, &counts);
@@ -482,6 +539,7 @@ enum rdmux_status rdmux_shm_ep_enter(struct rdmux_provider_ep *base)
         watch_peer(ep);
     }
     if (ep->state == SHM_EP_CONNECTED) {
+        ep->is_untold = has_ready_sets(ep); /* before it first sleeps here, the peer is told */
         ep->is_asleep = true; /* a ring that came meanwhile has cleared the word for it */
         shm_wake_up(ep);
     }
@@ -514,11 +572,13 @@ void rdmux_shm_ep_close(struct rdmux_provider_ep *base)
     if (ep->peer.socket >= 0) {
         (void)shutdown(ep->peer.socket, SHUT_RDWR); /* ends the socket in forked children, too */
     }
-    close_fd(&ep->peer.our_bell);
+    rdmux_shm_mappings_release(ep);
+    rdmux_shm_queue_leave(ep);
+    rdmux_shm_neighbour_leave(ep);
+    close_fd(&ep->peer.own_bell);
+    close_fd(&ep->peer.pidfd);
     close_fd(&ep->peer.their_bell);
     close_fd(&ep->peer.socket);
-    close_fd(&ep->peer.pidfd);
-    rdmux_shm_mappings_release(ep);
     rdmux_shm_regions_unmap(ep->regions.table);
     rdmux_shm_segment_unmap(ep->segment);
 }

@@ -58,6 +58,7 @@ struct shm_domain {
      * take it. */
     pthread_mutex_t mutex;
     struct rdmux_list eps;      /* connected endpoints, linked by domain_link */
+    struct shm_queue *queues;   /* queues of peers that endpoints are connected to */
     struct shm_region *regions; /* the region table: SHM_REGION_COUNT entries, shared with peers */
     int regions_fd;
     uint32_t next_index; /* where the next search for a free region begins */
@@ -86,19 +87,60 @@ enum shm_arming {
 
 struct shm_cq {
     struct rdmux_provider_cq base;
-    struct shm_ep **eps; /* each poll serves the first few, and the others in turn */
+    /* The first `watched` endpoints are polled: each poll serves the first few, the hot ones, and
+     * the others in turn. The endpoints behind them are idle: their peers mark them. */
+    struct shm_ep **eps;
     uint32_t count;
     uint32_t room;
-    uint32_t hot_next; /* place of the next endpoint that becomes hot */
-    uint32_t idle_next;
+    uint32_t watched;
+    uint32_t risen;     /* watched endpoints that could be idle */
+    uint32_t risen_max; /* from more on, a poll lets endpoints become idle */
+    uint32_t hot_next;  /* place of the next endpoint that becomes hot */
+    uint32_t turn_next;
     uint32_t first;      /* place of the hot endpoint that is polled first */
     uint32_t connecting; /* endpoints in SHM_EP_CONNECTING */
     uint32_t polls;
     int epoll;
+    int bell;              /* eventfd that the peers ring */
     enum shm_arming armed; /* since the last poll */
     /* Endpoints whose peer need not ring, linked by awake_next. One link is enough: the data path
      * puts endpoints in front, and arm takes them out while it walks the whole list. */
     struct shm_ep *awake;
+    struct shm_neighbour **neighbours;
+    uint32_t neighbour_count;
+    uint32_t neighbour_room;
+    uint32_t neighbour_next;                /* place of the one whose marks are looked at next */
+    struct shm_neighbour *awake_neighbours; /* those that need not ring, linked by awake_next */
+};
+
+/* A process that endpoints of a cq have as peer, and what these endpoints share
+ * (shm_neighbour.c). */
+struct shm_neighbour {
+    pid_t pid;
+    int pidfd;      /* -1: not available */
+    bool is_gone;   /* the process has ended */
+    bool is_awake;  /* ready->sleeping is 0; on cq->awake_neighbours */
+    uint32_t refs;  /* endpoints */
+    uint32_t place; /* index in cq->neighbours */
+    struct shm_neighbour *awake_next;
+    struct shm_ready *ready; /* our ready set for this process; NULL: none is needed */
+    int ready_fd;
+    struct shm_ep **marked; /* by mark: an endpoint, and others with this mark by mark_next */
+    uint32_t marked_room;
+    uint32_t next_mark;
+    uint32_t next_word; /* of marks, to be looked at first */
+};
+
+/* A queue of a peer process, as all endpoints of this domain that are connected to it share it. */
+struct shm_queue {
+    struct shm_queue *next;
+    pid_t pid;
+    uint64_t number;         /* inode of the ready set's memory file */
+    struct shm_ready *ready; /* of that queue for this process */
+    const struct shm_region *regions;
+    int bell;
+    uint32_t
+        refs; /* of endpoints: each as `queue` and as `first_queue`; guarded by the domain's mutex */
 };
 
 /* The states of an endpoint, in their order; shm_state.c. */
@@ -175,14 +217,15 @@ struct shm_peer_regions {
     uint64_t unmappable_life;
 };
 
-/* The peer's process: the descriptors that lead to it, and the last check of its life
- * (shm_endpoint.c, shm_doorbell.c). */
+/* The way to the peer's process, and the last check of its life (shm_endpoint.c,
+ * shm_doorbell.c). */
 struct shm_peer {
     pid_t pid;
-    int our_bell;         /* eventfd that the peer rings */
-    int their_bell;       /* eventfd that this side rings */
-    int socket;           /* AF_UNIX, to the peer */
-    int pidfd;            /* -1: not available */
+    int own_bell;    /* eventfd of this endpoint alone, for a peer without ready sets; else -1 */
+    int their_bell;  /* eventfd that this side rings; -1: not connected yet */
+    int socket;      /* AF_UNIX, to the peer */
+    bool is_watched; /* the cq's descriptor reports the peer's end */
+    int pidfd;       /* while the endpoint is on its way to another cq; else -1 */
     uint64_t alive_at_ns; /* time of the last liveness check, coarse clock; 0: check anew */
 };
 
@@ -199,12 +242,15 @@ struct shm_ep {
     /* Data path. */
     enum shm_ep_state state; /* rdmux_shm_write_state() alone writes it */
     bool is_fencing;         /* no membarrier: both sides run full fences instead */
-    bool is_stalled;      /* the next message waits for a receive, or its bytes are out of reach */
-    bool is_end_waiting;  /* is_stalled, and the peer has closed: reported after that message */
-    bool wants_resume;    /* post returned RDMUX_AGAIN */
-    bool is_bell_held;    /* slots are published, and the peer's doorbell is not rung yet */
-    bool is_asleep;       /* our sleeping word was set; the endpoint is not on cq->awake */
-    _Atomic bool is_gone; /* the peer's process ended, or it closed the socket */
+    bool is_stalled;     /* the next message waits for a receive, or its bytes are out of reach */
+    bool is_end_waiting; /* is_stalled, and the peer has closed: reported after that message */
+    bool wants_resume;   /* post returned RDMUX_AGAIN */
+    bool is_bell_held;   /* slots are published, and the peer's doorbell is not rung yet */
+    bool is_asleep;      /* our sleeping word was set; the endpoint is not on cq->awake */
+    bool is_marked;      /* the peer marks it in our ready set, so it may be idle */
+    bool is_untold;      /* came from another cq, and the peer has no news of it: it cannot sleep */
+    _Atomic bool is_gone; /* the peer's process ended, it closed the socket, or it is lost */
+    _Atomic bool is_lost; /* the peer is there, but this side cannot wake it any more */
     bool can_copy;        /* process_vm_readv and writev work on the peer */
     bool has_srq;
     uint32_t pending; /* entries with a request */
@@ -217,6 +263,9 @@ struct shm_ep {
     struct shm_piece pull[RDMUX_SGE_MAX]; /* sender's pieces of the message that is pulled */
     uint32_t pull_count;
     struct shm_ep *awake_next;
+    struct shm_queue *queue;         /* the peer's; NULL: the peer has no ready sets */
+    uint32_t their_mark;             /* in queue->ready */
+    uint32_t moves_seen;             /* theirs->moves, when their news were taken */
     struct shm_receive *my_receives; /* receives that this side publishes */
     const struct shm_receive *their_receives;
     uint64_t ring_writes_until; /* position after the last slot with a write or atomic */
@@ -234,6 +283,10 @@ struct shm_ep {
     struct shm_segment *segment;
     struct shm_peer_regions regions;
     struct shm_peer peer;
+    struct shm_queue *first_queue;   /* where the peer connected; has regions.table */
+    struct shm_neighbour *neighbour; /* NULL until the peer was met, and between two cqs */
+    uint32_t mark;                   /* in neighbour->ready */
+    struct shm_ep *mark_next;
     uint64_t busy_seen; /* guarded by domain->invalidating */
     struct shm_sent sent[SHM_SENT_COUNT];
     struct shm_setup setup;
@@ -300,6 +353,11 @@ void rdmux_shm_segment_unmap(struct shm_segment *segment);
 RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_regions_create(struct shm_region **out, int *fd);
 RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_regions_map(int fd, const struct shm_region **out);
 void rdmux_shm_regions_unmap(const struct shm_region *regions);
+/* Creates and maps a ready set of this process. */
+RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_ready_create(struct shm_ready **out, int *fd);
+/* Maps a ready set of the peer. Checks its seals, size and magic. */
+RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_ready_map(int fd, struct shm_ready **out);
+void rdmux_shm_ready_unmap(struct shm_ready *ready);
 /* Maps length bytes of a peer's memory file. RDMUX_PROTOCOL: the file is shorter, could shrink, or
  * has no ordinary pages. */
 RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_memory_map(int fd, uint64_t length, bool writable,
@@ -307,6 +365,55 @@ RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_memory_map(int fd, uint64_t length,
 void rdmux_shm_memory_unmap(uint8_t *base, uint64_t length);
 /* Seals our memory file fd against shrinking. False: peers would not map it. */
 bool rdmux_shm_memory_seal(int fd);
+
+/* -------------------------------------------------------------------------------- neighbours */
+
+/* Joins the endpoint, whose peer was met, to the neighbour of its process. ready_set: the peer has
+ * ready sets, too, so the endpoint gets a mark in ours. */
+RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_neighbour_join(struct shm_ep *ep, bool ready_set);
+/* As before, for an endpoint that came from another cq. Takes over peer.pidfd. */
+RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_neighbour_rejoin(struct shm_ep *ep, bool ready_set);
+/* Does nothing for an endpoint without neighbour. */
+void rdmux_shm_neighbour_leave(struct shm_ep *ep);
+/* Joins the endpoint to the peer's queue that ready set, doorbell and region table belong to. Takes
+ * over the doorbell, *bell, if the queue is not known yet. */
+RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_queue_join(struct shm_ep *ep, int ready_fd,
+                                                        int regions_fd, int *bell);
+/* Does nothing for an endpoint without queue. */
+void rdmux_shm_queue_leave(struct shm_ep *ep);
+/* Tells the peer by which doorbell, ready set and mark it reaches the endpoint at its new cq.
+ * ep->is_untold stays true if the socket is full; then the peer is asked to empty it. */
+void rdmux_shm_queue_tell(struct shm_ep *ep);
+/* The peer has told that it is at another queue: fds are its `count` descriptors, and those that
+ * are taken over become -1. If the peer cannot be woken there, it counts as gone. */
+void rdmux_shm_queue_change(struct shm_ep *ep, uint32_t mark, int *fds, size_t count);
+/* Slow path of shm_follow_peer(). */
+void rdmux_shm_queue_follow(struct shm_ep *ep);
+/* Checks that a write to the peer's doorbell does not wait by itself. The peer can change that
+ * later: docs/SECURITY.md, "What shared memory cannot protect". */
+RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_bell_check(int fd);
+/* Marks the endpoint in the peer's ready set. Returns whether the caller has to ring: the queue
+ * slept. [data path] */
+bool rdmux_shm_mark_set(struct shm_ready *ready, uint32_t mark);
+/* Takes one word of marks that have come, and moves on to the next word. Returns its bits; *first
+ * is the mark of bit 0. 0: none was set after all. [data path] */
+uint64_t rdmux_shm_marks_take(struct shm_neighbour *neighbour, uint32_t *first);
+
+/* Takes the peer's news of its queue, if there are any. [data path] */
+static inline void shm_follow_peer(struct shm_ep *ep)
+{
+    uint32_t moves = atomic_load_explicit(&ep->theirs->moves, memory_order_acquire);
+    if (SHM_UNLIKELY(moves != ep->moves_seen) && ep->queue != NULL) {
+        ep->moves_seen = moves;
+        rdmux_shm_queue_follow(ep);
+    }
+}
+
+static inline bool shm_has_marks(const struct shm_neighbour *neighbour)
+{
+    return neighbour->ready != NULL &&
+           atomic_load_explicit(&neighbour->ready->summary, memory_order_relaxed) != 0;
+}
 
 /* --------------------------------------------------------------------------------- doorbell */
 
@@ -321,7 +428,8 @@ void rdmux_shm_fence(void);
 void rdmux_shm_wake_peer(struct shm_ep *ep);
 /* Slow path of shm_wake_owner(). [data path] */
 void rdmux_shm_kick_owner(struct shm_ep *ep);
-/* Slow path of shm_wake_up(): the peer need not ring until the next arm. [data path] */
+/* Slow path of shm_wake_up(): the cq polls the endpoint, and the peer need not ring until the
+ * endpoint sleeps again. [data path] */
 void rdmux_shm_wake_up(struct shm_ep *ep);
 /* Returns whether the peer's process has ended or closed its socket. Asks the kernel at most once
  * in 10 ms. [data path] */
@@ -413,6 +521,10 @@ bool rdmux_shm_region_pass(struct shm_ep *ep, struct shm_mr *mr, bool writable);
  * message may have the region. [data path] */
 struct shm_mapping *rdmux_shm_mapping_find(struct shm_ep *ep, uint32_t index, uint64_t life,
                                            bool writable, uint32_t *budget);
+/* Takes one message of the peer from the socket. False: there is none. */
+bool rdmux_shm_message_take(struct shm_ep *ep);
+/* Makes room for mappings of regions whose messages are taken next, if memory allows. */
+void rdmux_shm_mappings_reserve(struct shm_ep *ep);
 /* Checks the next mapping in turn. Unmaps it if the peer has given the region up and no remote uses
  * it. [data path] */
 void rdmux_shm_mapping_sweep(struct shm_ep *ep);
@@ -451,14 +563,17 @@ size_t rdmux_shm_poll(struct rdmux_provider_cq *base, size_t budget);
 enum rdmux_status rdmux_shm_arm(struct rdmux_provider_cq *base);
 int rdmux_shm_cq_fd(struct rdmux_provider_cq *base);
 
-/* Epoll event data: the endpoint's address plus one of these. */
+/* Epoll event data: the address of the endpoint, or for SHM_WATCH_PID of the neighbour, plus one of
+ * these. The bell of the cq has no address. */
 enum { SHM_WATCH_BELL = 0, SHM_WATCH_SOCKET = 1, SHM_WATCH_PID = 2, SHM_WATCH_MASK = 3 };
 
 RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_cq_add(struct shm_cq *cq, struct shm_ep *ep);
 void rdmux_shm_cq_remove(struct shm_cq *cq, struct shm_ep *ep);
-RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_cq_watch(struct shm_cq *cq, struct shm_ep *ep, int fd,
+RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_cq_watch(struct shm_cq *cq, const void *object, int fd,
                                                       uint32_t what, uint32_t events);
 void rdmux_shm_cq_unwatch(struct shm_cq *cq, int fd);
+/* Adds a connected endpoint to those that poll looks at. [data path] */
+void rdmux_shm_cq_heed(struct shm_cq *cq, struct shm_ep *ep);
 
 /* Breaks the path because of the peer's request in slot `position`, or of an error found here.
  * Tells the peer, then the core. [data path] */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Layout of the shared memory, byte for byte: the segment of one endpoint pair and the region table
- * of a process. docs/WIRE-SHM.md specifies both. Everything here that the peer writes is hostile
+/* Layout of the shared memory, byte for byte: the segment of one endpoint pair, the region table of
+ * a process, and the ready set of a queue. docs/WIRE-SHM.md specifies them. Everything here that the peer writes is hostile
  * input: read it once into a local variable and check it before use. */
 #ifndef RDMUX_SHM_LAYOUT_H
 #define RDMUX_SHM_LAYOUT_H
@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #define SHM_SEGMENT_MAGIC UINT64_C(0x316d687378756d64) /* "dmuxshm1" */
+#define SHM_READY_MAGIC UINT64_C(0x3179647278756d64)   /* "dmuxrdy1" */
 
 enum {
     SHM_LINE = 64,
@@ -22,6 +23,8 @@ enum {
     SHM_CHUNK_MAX = 16 * 1024,  /* most bytes of the data ring that one slot owns */
     SHM_RECEIVE_COUNT = 128,    /* receives that can be published at a time, a power of two */
     SHM_REGION_COUNT = 4096,    /* regions of a process that peers may reach without its CPU */
+    SHM_MARK_WORDS = 64,        /* words of marks in a ready set, one bit of the summary each */
+    SHM_MARK_COUNT = SHM_MARK_WORDS * 64,
 };
 
 /* shm_slot.kind */
@@ -92,6 +95,8 @@ struct shm_side {
     _Atomic uint32_t status;    /* if SHM_FAILED: enum rdmux_status */
     _Atomic uint32_t can_copy;  /* 1: this side may use process_vm_readv and writev on the other */
     _Atomic uint64_t failed_at; /* if SHM_FAILED: position of the slot that was refused */
+    /* Changes when the socket has news of the queue that this side is at. Stored before sleeping. */
+    _Atomic uint32_t moves;
     /* Number of the peer's slots that this side has executed; acknowledges all of them. */
     _Alignas(SHM_LINE_PAIR) _Atomic uint64_t consumed;
     /* Odd while this side touches the other's memory outside the segment. */
@@ -132,6 +137,20 @@ struct shm_region {
     _Atomic uint64_t life;       /* unique number of the registration, 0 = free */
     _Atomic uint64_t generation; /* of the exported rights, 0 = none are in force */
 };
+
+/* The ready set of a queue for one peer process. A queue polls only its lately active endpoints. The
+ * peer marks the others when it has something for them, so that the queue need not look for it. The
+ * peer writes marks and summary, in this order. The queue takes a bit of the summary, then the word
+ * of marks. Only this queue and this process share the set. */
+struct shm_ready {
+    uint64_t magic;
+    uint64_t size;
+    /* 1: the queue sleeps. A peer that has set a mark swaps it for 0, and rings if it was 1. */
+    _Alignas(SHM_LINE_PAIR) _Atomic uint32_t sleeping;
+    _Alignas(SHM_LINE_PAIR) _Atomic uint64_t summary; /* bit i: marks[i] may have bits */
+    _Alignas(SHM_LINE_PAIR) _Atomic uint64_t marks[SHM_MARK_WORDS];
+};
+static_assert(sizeof(struct shm_ready) <= SHM_PAGE, "a ready set is one page");
 
 static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "shared words need it");
 static_assert(sizeof(_Atomic uint64_t) == 8 && sizeof(_Atomic uint32_t) == 4, "as laid out");

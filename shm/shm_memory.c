@@ -312,21 +312,12 @@ static struct shm_mapping *find_free(struct shm_ep *ep)
     return NULL;
 }
 
-/* Takes one region message from the socket and maps its memory, if there is room in the table.
- * False: there is no message to take. */
-static bool take_region_message(struct shm_ep *ep)
+/* Maps the memory of a region that the peer has passed, if there is room in the table. */
+static void map_region(struct shm_ep *ep, const struct shm_region_message *from, int fd)
 {
-    uint8_t bytes[SHM_REGION_SIZE];
-    size_t size = sizeof(bytes);
-    int fd = -1;
-    struct shm_region_message message;
-    ep->base.system_calls++;
-    if (rdmux_shm_socket_receive(ep->peer.socket, bytes, &size, &fd, 1) != RDMUX_OK) {
-        return false;
-    }
+    const struct shm_region_message message = *from;
     struct shm_mapping *mapping = NULL;
-    if (rdmux_shm_region_message_decode(bytes, size, &message) == RDMUX_OK &&
-        message.index < SHM_REGION_COUNT && message.life != 0) {
+    if (message.index < SHM_REGION_COUNT && message.life != 0) {
         mapping = find_free(ep);
     }
     uint8_t *base = NULL;
@@ -340,15 +331,40 @@ static bool take_region_message(struct shm_ep *ep)
             .writable = message.writable,
         };
     }
-    (void)close(fd);
-    return true;
+}
+
+bool rdmux_shm_message_take(struct shm_ep *ep)
+{
+    uint8_t bytes[SHM_REGION_SIZE];
+    size_t size = sizeof(bytes);
+    int fds[SHM_FDS_MAX] = { -1, -1, -1, -1 };
+    size_t count = 0;
+    struct shm_region_message region;
+    struct shm_queue_message queue;
+    ep->base.system_calls++;
+    enum rdmux_status status = rdmux_shm_socket_receive_any(ep->peer.socket, bytes, &size, fds,
+                                                            &count);
+    if (status == RDMUX_AGAIN || status == RDMUX_PEER_GONE) {
+        return false;
+    }
+    if (rdmux_shm_queue_message_decode(bytes, size, &queue) == RDMUX_OK) {
+        rdmux_shm_queue_change(ep, queue.mark, fds, count); /* also if descriptors are lost */
+    } else if (count == 1 && rdmux_shm_region_message_decode(bytes, size, &region) == RDMUX_OK) {
+        map_region(ep, &region, fds[0]);
+    }
+    for (size_t i = 0; i < SHM_FDS_MAX; i++) {
+        if (fds[i] >= 0) {
+            (void)close(fds[i]);
+        }
+    }
+    return status == RDMUX_OK;
 }
 
 struct shm_mapping *rdmux_shm_mapping_find(struct shm_ep *ep, uint32_t index, uint64_t life,
                                            bool writable, uint32_t *budget)
 {
     struct shm_mapping *mapping = find_mapping(ep, index, life, writable);
-    while (mapping == NULL && *budget > 0 && take_region_message(ep)) {
+    while (mapping == NULL && *budget > 0 && rdmux_shm_message_take(ep)) {
         (*budget)--;
         mapping = find_mapping(ep, index, life, writable);
     }
@@ -384,12 +400,17 @@ static bool is_nearly_full(const struct shm_ep *ep)
     return used * 2 >= ep->regions.mapping_room;
 }
 
-/* Maps the region if the peer passed it. */
-static bool open_mapped(struct shm_ep *ep, struct shm_remote *remote, uint32_t index, uint64_t life)
+void rdmux_shm_mappings_reserve(struct shm_ep *ep)
 {
     if (is_nearly_full(ep)) {
         grow_table(ep);
     }
+}
+
+/* Maps the region if the peer passed it. */
+static bool open_mapped(struct shm_ep *ep, struct shm_remote *remote, uint32_t index, uint64_t life)
+{
+    rdmux_shm_mappings_reserve(ep);
     uint32_t budget = IMPORT_MESSAGES;
     struct shm_mapping *mapping = rdmux_shm_mapping_find(
         ep, index, life, (remote->base.access & WRITING) != 0, &budget);

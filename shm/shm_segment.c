@@ -155,6 +155,44 @@ void rdmux_shm_segment_unmap(struct shm_segment *segment)
     }
 }
 
+enum rdmux_status rdmux_shm_ready_create(struct shm_ready **out, int *fd)
+{
+    void *base = NULL;
+    enum rdmux_status status = create_segment("rdmux ready set", SHM_PAGE, &base, fd);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    struct shm_ready *ready = base;
+    ready->magic = SHM_READY_MAGIC;
+    ready->size = sizeof(*ready);
+    *out = ready;
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_shm_ready_map(int fd, struct shm_ready **out)
+{
+    uint8_t *base = NULL;
+    enum rdmux_status status = rdmux_shm_memory_map(fd, SHM_PAGE, true, &base);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    struct shm_ready *ready = (struct shm_ready *)(void *)base;
+    if (ready->magic != SHM_READY_MAGIC || ready->size != sizeof(*ready)) {
+        rdmux_provider_error("shm: the peer's ready set is of another version");
+        rdmux_shm_memory_unmap(base, SHM_PAGE);
+        return RDMUX_VERSION;
+    }
+    *out = ready;
+    return RDMUX_OK;
+}
+
+void rdmux_shm_ready_unmap(struct shm_ready *ready)
+{
+    if (ready != NULL) {
+        (void)munmap(ready, SHM_PAGE);
+    }
+}
+
 enum rdmux_status rdmux_shm_regions_create(struct shm_region **out, int *fd)
 {
     void *base = NULL;

@@ -12,23 +12,26 @@
 #include <unistd.h>
 
 /* Connection data, in host byte order, as both sides are on one host. Offset, size,
- * field:  0  1  version, 2     1  1  directory     2  2  zero     4  4  pid     8 16  name */
+ * field:  0  1  version, 2     1  1  directory     2  1  features     3  1  zero     4  4  pid
+ *         8 16  name */
 enum {
     DESCRIPTION_AT_DIRECTORY = 1,
+    DESCRIPTION_AT_FEATURES = 2,
     DESCRIPTION_AT_PID = 4,
     DESCRIPTION_AT_NAME = 8,
     DESCRIPTION_VERSION = 2,
 };
 static_assert(DESCRIPTION_AT_NAME + SHM_NAME_SIZE == SHM_DESCRIPTION_SIZE, "the name ends it");
 
-/* HELLO:  0  4  magic     4  4  flags     8 16  secret     24  4  pid     28  4  zero */
+/* HELLO:  0  4  magic     4  4  flags     8 16  secret     24  4  pid     28  4  mark */
 enum {
     HELLO_AT_MAGIC = 0,
     HELLO_AT_FLAGS = 4,
     HELLO_AT_SECRET = 8,
     HELLO_AT_PID = 24,
+    HELLO_AT_MARK = 28,
 };
-static_assert(HELLO_AT_PID + 8 == SHM_HELLO_SIZE, "pid and padding end it");
+static_assert(HELLO_AT_MARK + 4 == SHM_HELLO_SIZE, "the mark ends it");
 
 /* REGION:  0  4  magic     4  4  index     8  8  life     16  8  length     24  4  writable
  *         28  4  zero */
@@ -42,6 +45,10 @@ enum {
 static_assert(REGION_AT_WRITABLE + 8 == SHM_REGION_SIZE, "writable and padding end it");
 #define REGION_MAGIC UINT32_C(0x52534852)
 
+/* QUEUE:  0  4  magic     4  4  mark     8  24  zero */
+enum { QUEUE_AT_MAGIC = 0, QUEUE_AT_MARK = 4 };
+#define QUEUE_MAGIC UINT32_C(0x52534851)
+
 void rdmux_shm_description_encode(const struct shm_description *in,
                                   uint8_t out[SHM_DESCRIPTION_SIZE])
 {
@@ -49,6 +56,7 @@ void rdmux_shm_description_encode(const struct shm_description *in,
     out[0] = DESCRIPTION_VERSION;
     rdmux_store_host32(out + DESCRIPTION_AT_PID, in->pid);
     out[DESCRIPTION_AT_DIRECTORY] = (uint8_t)in->place.directory;
+    out[DESCRIPTION_AT_FEATURES] = (uint8_t)in->features;
     memcpy(out + DESCRIPTION_AT_NAME, in->place.name, SHM_NAME_SIZE);
 }
 
@@ -61,6 +69,7 @@ enum rdmux_status rdmux_shm_description_decode(const uint8_t *in, size_t size,
         return RDMUX_PROTOCOL;
     }
     out->pid = rdmux_load_host32(in + DESCRIPTION_AT_PID);
+    out->features = in[DESCRIPTION_AT_FEATURES];
     out->place.directory = in[DESCRIPTION_AT_DIRECTORY];
     memcpy(out->place.name, in + DESCRIPTION_AT_NAME, SHM_NAME_SIZE);
     return RDMUX_OK;
@@ -73,6 +82,7 @@ void rdmux_shm_hello_encode(const struct shm_hello *in, uint8_t out[SHM_HELLO_SI
     rdmux_store_host32(out + HELLO_AT_FLAGS, in->flags);
     memcpy(out + HELLO_AT_SECRET, in->secret, RDMUX_SECRET_SIZE);
     rdmux_store_host32(out + HELLO_AT_PID, in->pid);
+    rdmux_store_host32(out + HELLO_AT_MARK, in->mark);
 }
 
 enum rdmux_status rdmux_shm_hello_decode(const uint8_t *in, size_t size, struct shm_hello *out)
@@ -84,6 +94,7 @@ enum rdmux_status rdmux_shm_hello_decode(const uint8_t *in, size_t size, struct 
     out->flags = rdmux_load_host32(in + HELLO_AT_FLAGS);
     memcpy(out->secret, in + HELLO_AT_SECRET, RDMUX_SECRET_SIZE);
     out->pid = rdmux_load_host32(in + HELLO_AT_PID);
+    out->mark = rdmux_load_host32(in + HELLO_AT_MARK);
     return RDMUX_OK;
 }
 
@@ -108,6 +119,23 @@ enum rdmux_status rdmux_shm_region_message_decode(const uint8_t *in, size_t size
     out->life = rdmux_load_host64(in + REGION_AT_LIFE);
     out->length = rdmux_load_host64(in + REGION_AT_LENGTH);
     out->writable = rdmux_load_host32(in + REGION_AT_WRITABLE);
+    return RDMUX_OK;
+}
+
+void rdmux_shm_queue_message_encode(const struct shm_queue_message *in, uint8_t out[SHM_REGION_SIZE])
+{
+    memset(out, 0, SHM_REGION_SIZE);
+    rdmux_store_host32(out + QUEUE_AT_MAGIC, QUEUE_MAGIC);
+    rdmux_store_host32(out + QUEUE_AT_MARK, in->mark);
+}
+
+enum rdmux_status rdmux_shm_queue_message_decode(const uint8_t *in, size_t size,
+                                                 struct shm_queue_message *out)
+{
+    if (size != SHM_REGION_SIZE || rdmux_load_host32(in + QUEUE_AT_MAGIC) != QUEUE_MAGIC) {
+        return RDMUX_PROTOCOL;
+    }
+    out->mark = rdmux_load_host32(in + QUEUE_AT_MARK);
     return RDMUX_OK;
 }
 
@@ -211,8 +239,16 @@ static size_t take_descriptors(struct msghdr *message, int *fds, size_t max)
     return count;
 }
 
-enum rdmux_status rdmux_shm_socket_receive(int socket, uint8_t *bytes, size_t *size, int *fds,
-                                           size_t fd_count)
+static void close_all(int *fds, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        (void)close(fds[i]);
+        fds[i] = -1;
+    }
+}
+
+enum rdmux_status rdmux_shm_socket_receive_any(int socket, uint8_t *bytes, size_t *size,
+                                               int fds[SHM_FDS_MAX], size_t *fd_count)
 {
     union {
         struct cmsghdr align;
@@ -233,19 +269,18 @@ enum rdmux_status rdmux_shm_socket_receive(int socket, uint8_t *bytes, size_t *s
         rdmux_provider_error("shm: the peer has closed its socket");
         return RDMUX_PEER_GONE;
     }
-    size_t count = take_descriptors(&message, fds, fd_count);
+    size_t count = take_descriptors(&message, fds, SHM_FDS_MAX);
+    *size = (size_t)received;
     if (received == 0 && count == 0) { /* no bytes but descriptors: a message */
         rdmux_provider_error("shm: the peer has closed its socket");
         return RDMUX_PEER_GONE;
     }
-    if (count == fd_count && (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0) {
-        *size = (size_t)received;
+    if (count <= SHM_FDS_MAX && (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0) {
+        *fd_count = count;
         return RDMUX_OK;
     }
-    for (size_t i = 0; i < count && i < fd_count; i++) {
-        (void)close(fds[i]);
-    }
-    if (count < fd_count && (message.msg_flags & MSG_CTRUNC) != 0) {
+    close_all(fds, count < SHM_FDS_MAX ? count : SHM_FDS_MAX);
+    if (count < SHM_FDS_MAX && (message.msg_flags & MSG_CTRUNC) != 0) {
         rdmux_provider_error(
             "shm: no room for the peer's descriptors; raise the limit on open files");
         return RDMUX_NO_MEMORY;
@@ -253,4 +288,23 @@ enum rdmux_status rdmux_shm_socket_receive(int socket, uint8_t *bytes, size_t *s
     rdmux_provider_error("shm: the peer sent a malformed message: %zd bytes, %zu descriptors",
                          received, count);
     return RDMUX_PROTOCOL;
+}
+
+enum rdmux_status rdmux_shm_socket_receive(int socket, uint8_t *bytes, size_t *size, int *fds,
+                                           size_t fd_count)
+{
+    int received[SHM_FDS_MAX] = { -1, -1, -1, -1 };
+    size_t count = 0;
+    enum rdmux_status status = rdmux_shm_socket_receive_any(socket, bytes, size, received, &count);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    if (count != fd_count) {
+        close_all(received, count);
+        rdmux_provider_error("shm: the peer sent a malformed message: %zu bytes, %zu descriptors",
+                             *size, count);
+        return RDMUX_PROTOCOL;
+    }
+    memcpy(fds, received, count * sizeof(int));
+    return RDMUX_OK;
 }

@@ -16,23 +16,27 @@
 enum {
     SHM_HELLO_SIZE = 32,
     SHM_REGION_SIZE = 32,
-    SHM_FDS_MAX = 3,
+    SHM_FDS_MAX = 4,
 };
 
 /* The connection data of ep_describe. */
 struct shm_description {
     uint32_t pid;
+    uint32_t features;      /* SHM_FEATURE_*; unknown ones are ignored */
     struct shm_place place; /* of the acceptor's socket; zero from the connector */
 };
 enum { SHM_DESCRIPTION_SIZE = 24 };
+enum { SHM_FEATURE_READY = 1 << 0 }; /* the side has ready sets; absent from older versions */
 
 /* First message of each side. The connector passes the descriptors of doorbell, region table and
- * segment with it, the acceptor those of doorbell and region table. */
+ * segment with it, the acceptor those of doorbell and region table. If both sides have ready sets,
+ * the descriptor of the sender's set is the last. */
 struct shm_hello {
     uint32_t magic; /* SHM_HELLO_CONNECTOR or SHM_HELLO_ACCEPTOR */
     uint32_t flags;
     uint8_t secret[RDMUX_SECRET_SIZE];
     uint32_t pid;
+    uint32_t mark; /* the endpoint's mark in the sender's ready set */
 };
 #define SHM_HELLO_CONNECTOR UINT32_C(0x52534843)
 #define SHM_HELLO_ACCEPTOR UINT32_C(0x52534841)
@@ -46,6 +50,13 @@ struct shm_region_message {
     uint64_t length;
 };
 
+/* A later message of a side whose endpoint has changed its queue, with the descriptors that HELLO
+ * has for the new one: doorbell, region table, ready set. */
+struct shm_queue_message {
+    uint32_t mark; /* the endpoint's mark in that ready set */
+};
+enum { SHM_QUEUE_FDS = 3 };
+
 void rdmux_shm_description_encode(const struct shm_description *in,
                                   uint8_t out[SHM_DESCRIPTION_SIZE]);
 RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_description_decode(const uint8_t *in, size_t size,
@@ -57,6 +68,10 @@ void rdmux_shm_region_message_encode(const struct shm_region_message *in,
                                      uint8_t out[SHM_REGION_SIZE]);
 RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_region_message_decode(const uint8_t *in, size_t size,
                                                                    struct shm_region_message *out);
+void rdmux_shm_queue_message_encode(const struct shm_queue_message *in,
+                                    uint8_t out[SHM_REGION_SIZE]);
+RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_queue_message_decode(const uint8_t *in, size_t size,
+                                                                  struct shm_queue_message *out);
 
 /* On failure each function calls rdmux_provider_error(). None waits. */
 
@@ -76,5 +91,10 @@ RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_socket_send(int socket, const uint8
 RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_socket_receive(int socket, uint8_t *bytes,
                                                             size_t *size, int *fds,
                                                             size_t fd_count);
+/* As before, with any number of descriptors up to SHM_FDS_MAX. *size is also set when descriptors
+ * are lost (RDMUX_NO_MEMORY). */
+RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_socket_receive_any(int socket, uint8_t *bytes,
+                                                                size_t *size, int fds[SHM_FDS_MAX],
+                                                                size_t *fd_count);
 
 #endif

@@ -30,6 +30,7 @@ enum sort {
     BLOCKING_PIPE,
     NULL_DEVICE,
     EMPTY_MEMORY,
+    READY_SET,
     SORT_COUNT,
 };
 
@@ -66,7 +67,8 @@ static int count_descriptors(void)
 
 static int memory(size_t size, bool sealed, uint64_t magic)
 {
-    const uint64_t words[2] = { magic, sizeof(struct shm_segment) };
+    const uint64_t words[2] = { magic, magic == SHM_READY_MAGIC ? sizeof(struct shm_ready)
+                                                                : sizeof(struct shm_segment) };
     int fd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     fake_expect(fd >= 0 && ftruncate(fd, (off_t)size) == 0);
     if (magic != 0) {
@@ -96,6 +98,8 @@ static int make_descriptor(struct input *in, uint8_t sort)
         return ends[1];
     case NULL_DEVICE:
         return open("/dev/null", O_RDWR | O_CLOEXEC);
+    case READY_SET:
+        return memory(SHM_PAGE, true, SHM_READY_MAGIC);
     default:
         return memory(sizeof(struct shm_segment), true, take(in, 8));
     }
@@ -108,6 +112,7 @@ struct scene {
     int listener;           /* the peer's, if the victim connects */
     int socket;             /* the peer's */
     struct shm_place place; /* of the listener */
+    bool has_ready_sets;    /* the peer, as it says */
 };
 
 /* Makes the greeting of a good peer, then changes it. */
@@ -117,6 +122,7 @@ static size_t make_hello(struct scene *scene, struct input *in, uint8_t *bytes)
         .magic = scene->role == RDMUX_ROLE_ACCEPT ? SHM_HELLO_CONNECTOR : SHM_HELLO_ACCEPTOR,
         .flags = (uint32_t)take(in, 2),
         .pid = (uint32_t)getpid(),
+        .mark = scene->has_ready_sets ? (uint32_t)take(in, 2) : 0,
     };
     rdmux_provider_secret(&scene->end->ep->base, hello.secret);
     rdmux_shm_hello_encode(&hello, bytes);
@@ -174,7 +180,11 @@ static void say(struct scene *scene, struct input *in)
     for (size_t i = 0; i < fd_count; i++) {
         uint8_t sort = (uint8_t)take(in, 1);
         /* Mostly, the descriptors have the order of a good greeting. */
-        static const uint8_t good[FDS_MAX] = { BELL, REGIONS, SEGMENT, BELL };
+        const uint8_t good[FDS_MAX] = { BELL, REGIONS,
+                                        scene->has_ready_sets && scene->role == RDMUX_ROLE_CONNECT
+                                            ? READY_SET
+                                            : SEGMENT,
+                                        READY_SET };
         fds[i] = make_descriptor(in, (sort & 0x80) != 0 ? sort & 0x7f : good[i]);
         fake_expect(fds[i] >= 0);
     }
@@ -205,10 +215,15 @@ static void meet(struct scene *scene)
 static enum rdmux_status begin(struct scene *scene, struct input *in)
 {
     uint8_t bytes[SHM_DESCRIPTION_SIZE];
-    const struct shm_description description = { .pid = (uint32_t)getpid(), .place = scene->place };
+    uint8_t change = (uint8_t)take(in, 1);
+    scene->has_ready_sets = (change & 4) != 0;
+    const struct shm_description description = {
+        .pid = (uint32_t)getpid(),
+        .features = scene->has_ready_sets ? SHM_FEATURE_READY : 0,
+        .place = scene->place,
+    };
     size_t size = sizeof(bytes);
     rdmux_shm_description_encode(&description, bytes);
-    uint8_t change = (uint8_t)take(in, 1);
     if ((change & 1) != 0) {
         size = (size_t)take(in, 1) % (sizeof(bytes) + 1);
     }

@@ -314,29 +314,70 @@ static void a_stranger_at_the_socket_is_refused(void **state)
     shm_pair_close(pair);
 }
 
-static void a_greeting_without_the_secret_is_refused(void **state)
+/* A connector that knows the acceptor's place sends it a greeting. Returns what the acceptor makes
+ * of it. */
+static enum rdmux_status greet_acceptor(struct shm_pair *pair, const struct shm_hello *hello,
+                                        int ready_fd)
 {
-    struct scene *scene = *state;
-    struct shm_pair *pair = shm_pair_open();
     uint8_t data[RDMUX_DESCRIPTION_MAX];
     size_t size = sizeof(data);
     uint8_t bytes[SHM_HELLO_SIZE];
     struct shm_description description;
-    const struct shm_hello hello = { .magic = SHM_HELLO_CONNECTOR, .pid = (uint32_t)getpid() };
     int stranger = -1;
-    (void)scene;
     assert_int_equal(rdmux_shm_ep_describe(&pair->ends[1].ep->base, data, &size), RDMUX_OK);
     assert_int_equal(rdmux_shm_description_decode(data, size, &description), RDMUX_OK);
     assert_int_equal(rdmux_shm_meeting_connect(&description.place, getpid(), &stranger), RDMUX_OK);
-    rdmux_shm_hello_encode(&hello, bytes);
-    const int fds[] = { pair->ends[0].ep->peer.our_bell, pair->domain->regions_fd, stranger };
-    assert_int_equal(rdmux_shm_socket_send(stranger, bytes, sizeof(bytes), fds, 3), RDMUX_OK);
-
+    rdmux_shm_hello_encode(hello, bytes);
+    const int fds[] = { pair->ends[0].cq->bell, pair->domain->regions_fd, stranger, ready_fd };
+    assert_int_equal(rdmux_shm_socket_send(stranger, bytes, sizeof(bytes), fds, 4), RDMUX_OK);
     enum rdmux_status status = rdmux_shm_ep_connect(&pair->ends[1].ep->base, data, size);
+    (void)close(stranger);
+    return status;
+}
+
+static void a_greeting_without_the_secret_is_refused(void **state)
+{
+    struct shm_pair *pair = shm_pair_open();
+    const struct shm_hello hello = { .magic = SHM_HELLO_CONNECTOR, .pid = (uint32_t)getpid() };
+    (void)state;
+
+    enum rdmux_status status = greet_acceptor(pair, &hello, pair->domain->regions_fd);
 
     assert_int_equal(status, RDMUX_DENIED);
-    (void)close(stranger);
     shm_pair_close(pair);
+}
+
+static void a_greeting_without_a_usable_ready_set_is_refused(void **state)
+{
+    static const struct {
+        const char *says;
+        uint32_t mark;
+        bool is_memory;
+        enum rdmux_status status;
+    } cases[] = {
+        { "the mark is beyond the set", SHM_MARK_COUNT, true, RDMUX_PROTOCOL },
+        { "the set is no memory file", 0, false, RDMUX_PROTOCOL },
+        { "the memory is no ready set", SHM_MARK_COUNT - 1, true, RDMUX_VERSION },
+    };
+    (void)state;
+    int memory = memfd_create("no ready set", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_true(memory >= 0 && ftruncate(memory, SHM_PAGE) == 0 && rdmux_shm_memory_seal(memory));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct shm_pair *pair = shm_pair_open();
+        struct shm_hello hello = { .magic = SHM_HELLO_CONNECTOR,
+                                   .pid = (uint32_t)getpid(),
+                                   .mark = cases[i].mark };
+        rdmux_provider_secret(&pair->ends[1].ep->base, hello.secret);
+
+        enum rdmux_status status = greet_acceptor(
+            pair, &hello, cases[i].is_memory ? memory : pair->ends[0].cq->bell);
+
+        if (status != cases[i].status) {
+            fail_msg("%s: status %d", cases[i].says, (int)status);
+        }
+        shm_pair_close(pair);
+    }
+    (void)close(memory);
 }
 
 static bool is_open(int fd)
@@ -496,6 +537,7 @@ int main(void)
         SCENE_TEST(set_up_touches_no_memory_of_the_peer),
         SCENE_TEST(a_stranger_at_the_socket_is_refused),
         SCENE_TEST(a_greeting_without_the_secret_is_refused),
+        SCENE_TEST(a_greeting_without_a_usable_ready_set_is_refused),
         SCENE_TEST(a_set_up_without_descriptors_fails_and_leaks_none),
         SCENE_TEST(descriptors_that_arrive_without_bytes_are_closed),
         SCENE_TEST(a_lack_of_descriptors_is_not_reported_as_a_malformed_message),

@@ -52,11 +52,12 @@ static void replace_process(struct shm_end *end, pid_t process)
 {
     int fd = (int)syscall(SYS_pidfd_open, process, 0U);
     assert_true(fd >= 0);
-    if (end->ep->peer.pidfd >= 0) {
-        assert_int_equal(close(end->ep->peer.pidfd), 0);
+    struct shm_neighbour *neighbour = end->ep->neighbour;
+    if (neighbour->pidfd >= 0) {
+        assert_int_equal(close(neighbour->pidfd), 0);
     }
-    end->ep->peer.pidfd = fd;
-    assert_int_equal(rdmux_shm_cq_watch(end->cq, end->ep, fd, SHM_WATCH_PID, POLLIN), RDMUX_OK);
+    neighbour->pidfd = fd;
+    assert_int_equal(rdmux_shm_cq_watch(end->cq, neighbour, fd, SHM_WATCH_PID, POLLIN), RDMUX_OK);
 }
 
 /* Its descriptor stays readable, for as long as the program leaves the endpoint open. */
