@@ -443,11 +443,11 @@ enum rdmux_status rdmux_shm_ep_connect(struct rdmux_provider_ep *base, const uin
 enum rdmux_status rdmux_shm_ep_ping(struct rdmux_provider_ep *base)
 {
     struct shm_ep *ep = shm_ep_of(base);
-    if (ep->state != SHM_EP_CONNECTED || ep->peer.is_watched) {
-        return RDMUX_OK; /* the cq's descriptor reports the end, and an idle endpoint costs nothing */
+    if (ep->state == SHM_EP_CONNECTED && ep->peer.is_watched) {
+        return RDMUX_UNSUPPORTED; /* the cq's descriptor reports the end */
     }
     ep->peer.alive_at_ns = 0;
-    if (rdmux_shm_peer_is_gone(ep)) {
+    if (ep->state == SHM_EP_CONNECTED && rdmux_shm_peer_is_gone(ep)) {
         shm_wake_up(ep);
         shm_wake_owner(ep); /* poll delivers earlier messages, then reports the end */
     }

@@ -71,6 +71,7 @@ struct tcp_ep {
     /* While the endpoint changes its cq: the bytes of its pooled buffers. NULL: none. */
     struct tcp_luggage *luggage;
     uint32_t options_set; /* bits of the saved options */
+    bool is_kept_alive;   /* the kernel probes each idle socket within the liveness time */
     int options[TCP_OPTIONS];
     struct tcp_out out;
 };

@@ -892,6 +892,9 @@ enum rdmux_status rdmux_tcp_ep_control(struct rdmux_provider_ep *base, const voi
 enum rdmux_status rdmux_tcp_ep_ping(struct rdmux_provider_ep *base)
 {
     struct tcp_ep *ep = rdmux_tcp_ep(base);
+    if (ep->is_kept_alive) {
+        return RDMUX_UNSUPPORTED; /* a frame for each idle endpoint would add nothing */
+    }
     if (ep->state == TCP_CONNECTED && ep->out.batch == NULL &&
         ep->out.payload == TCP_PAYLOAD_NONE && !ep->out.is_over) {
         (void)batch_put_simple(ep, TCP_PING, 0);

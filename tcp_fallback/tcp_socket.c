@@ -42,20 +42,20 @@ static const struct {
 };
 
 /* Sets one option, and saves the old value of a shared socket first. AF_UNIX sockets have none of
- * these options and need none. */
-static void option_set(struct tcp_ep *ep, int fd, enum option which, uint32_t value)
+ * these options and need none. Returns whether the option is set. */
+static bool option_set(struct tcp_ep *ep, int fd, enum option which, uint32_t value)
 {
     int level = options[which].level;
     int name = options[which].name;
     if (ep->is_shared) {
         socklen_t size = sizeof(ep->options[which]);
         if (getsockopt(fd, level, name, &ep->options[which], &size) != 0) {
-            return;
+            return false;
         }
         ep->options_set |= 1U << which;
     }
     int number = value > INT32_MAX ? INT32_MAX : (int)value;
-    (void)setsockopt(fd, level, name, &number, sizeof(number));
+    return setsockopt(fd, level, name, &number, sizeof(number)) == 0;
 }
 
 static bool is_loopback(const struct sockaddr_storage *address)
@@ -126,22 +126,24 @@ void rdmux_tcp_socket_setup(struct tcp_ep *ep, int fd)
         (address.ss_family != AF_INET && address.ss_family != AF_INET6)) {
         return;
     }
-    option_set(ep, fd, OPTION_NODELAY, 1);
+    (void)option_set(ep, fd, OPTION_NODELAY, 1);
     /* The kernel controls the two ECN bits of a TCP socket itself. It sets them if both hosts
      * agreed on ECN (net.ipv4.tcp_ecn). */
     uint32_t traffic_class = (attr->dscp & 0x3f) << 2 | (attr->ecn & 3);
-    option_set(ep, fd, OPTION_TOS, traffic_class);
+    (void)option_set(ep, fd, OPTION_TOS, traffic_class);
     if (address.ss_family == AF_INET6) {
-        option_set(ep, fd, OPTION_TCLASS, traffic_class);
+        (void)option_set(ep, fd, OPTION_TCLASS, traffic_class);
     }
     if (attr->liveness_ms != RDMUX_NEVER && attr->liveness_ms > 0) {
-        uint32_t idle_s = attr->liveness_ms / 4000;
-        idle_s = idle_s < 1 ? 1 : idle_s;
-        option_set(ep, fd, OPTION_KEEPALIVE, 1);
-        option_set(ep, fd, OPTION_KEEPIDLE, idle_s);
-        option_set(ep, fd, OPTION_KEEPINTVL, idle_s);
-        option_set(ep, fd, OPTION_KEEPCNT, 3);
-        option_set(ep, fd, OPTION_USER_TIMEOUT, attr->liveness_ms);
+        uint32_t quarter_s = attr->liveness_ms / 4000;
+        uint32_t idle_s = quarter_s < 1 ? 1 : quarter_s;
+        bool is_set = option_set(ep, fd, OPTION_KEEPALIVE, 1) &&
+                      option_set(ep, fd, OPTION_KEEPIDLE, idle_s) &&
+                      option_set(ep, fd, OPTION_KEEPINTVL, idle_s) &&
+                      option_set(ep, fd, OPTION_KEEPCNT, 3) &&
+                      option_set(ep, fd, OPTION_USER_TIMEOUT, attr->liveness_ms);
+        /* The kernel counts in whole seconds: too coarse for shorter liveness times. */
+        ep->is_kept_alive = is_set && quarter_s >= 1;
     }
     if (domain->is_dctcp && !ep->is_shared && attr->ecn != 0) {
         (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "dctcp", strlen("dctcp"));

@@ -25,6 +25,14 @@ static uint64_t period_ns(const struct rdmux_ep *ep)
     return period - period / 16 * (ep->id % 4); /* spreads the heartbeats of endpoints */
 }
 
+/* Many endpoints share a wake-up: their heartbeats fall on the same few instants. */
+static uint64_t next_beat_ns(uint64_t now_ns, uint64_t wait_ns)
+{
+    enum { INSTANTS = 32 }; /* in the time waited */
+    uint64_t apart = wait_ns / INSTANTS + 1;
+    return (now_ns + wait_ns) / apart * apart;
+}
+
 /* Enables TCP keepalive. Other endpoints may send the heartbeats for this one, so this channel may
  * be idle for long; the kernel then checks that the other end is alive. */
 void rdmux_ep_watch_channel(const struct rdmux_ep *ep)
@@ -61,7 +69,7 @@ void rdmux_ep_start_liveness(struct rdmux_ep *ep)
     if (ep->info.liveness_ms == RDMUX_NEVER || ep->process.peer == NULL) {
         ep->session.heartbeat_ns = UINT64_MAX;
     } else {
-        ep->session.heartbeat_ns = ep->session.connected_ns + period_ns(ep);
+        ep->session.heartbeat_ns = next_beat_ns(ep->session.connected_ns, period_ns(ep));
     }
     rdmux_ep_timer(ep);
 }
@@ -88,7 +96,8 @@ static void count_missed(struct rdmux_ep *ep, uint64_t now_ns)
         ep->session.missed_since_ns = heard;
         ep->session.missed_ns = 0;
     }
-    if (since > 2 * period) {
+    /* Late by more than a period: idle endpoints plan their checks further apart. */
+    if (since > 2 * period && now_ns > ep->session.heartbeat_ns + period) {
         ep->session.missed_ns += since - period;
     }
     ep->session.checked_ns = now_ns;
@@ -111,7 +120,7 @@ static void beat_endpoint(struct rdmux_ep *ep, uint64_t now_ns)
     if (now_ns < ep->session.heartbeat_ns) {
         return;
     }
-    ep->session.heartbeat_ns = now_ns + period;
+    bool is_needed = false;
     uint64_t sent = atomic_load(&ep->process.heartbeat_group->sent_ns);
     /* Another endpoint to the same process may have sent the heartbeat for the group. An endpoint
      * whose channel is lost sends none. */
@@ -119,6 +128,7 @@ static void beat_endpoint(struct rdmux_ep *ep, uint64_t now_ns)
         atomic_store(&ep->process.heartbeat_group->sent_ns, now_ns);
         struct rdmux_message message = { .type = RDMUX_FRAME_HEARTBEAT };
         rdmux_ep_tell(ep, &message);
+        is_needed = true;
     }
     /* If the control channel is silent as well, the peer is silent, which is counted above.
      * Heartbeats of both sides have the same period but no order, so the next one may be just
@@ -128,10 +138,15 @@ static void beat_endpoint(struct rdmux_ep *ep, uint64_t now_ns)
                      (ep->ops->flags & RDMUX_PROVIDER_PING_BUSY) != 0;
     if (is_wanted && speaks && ep->phase == RDMUX_PHASE_READY) {
         enum rdmux_status status = ep->ops->ep_ping(ep->path);
+        is_needed = is_needed || status != RDMUX_UNSUPPORTED;
         if (status != RDMUX_OK && status != RDMUX_AGAIN && status != RDMUX_UNSUPPORTED) {
             rdmux_provider_failed(ep->path, status, rdmux_last_error());
         }
     }
+    is_needed = is_needed || !is_wanted || !speaks;
+    /* Where another endpoint sends the heartbeats of the group, and the path needs none, this one
+     * looks half as often whether that goes on. */
+    ep->session.heartbeat_ns = next_beat_ns(now_ns, is_needed ? period : 2 * period);
     ep->session.ping_head = ep->send.head;
 }
 

@@ -541,7 +541,8 @@ struct rdmux_provider_ops {
     enum rdmux_status (*ep_control)(struct rdmux_provider_ep *ep, const void *frame, size_t size);
     /* Sends something that shows that the path is alive, or that fails. The core calls it if
      * nothing was posted for a quarter of the liveness time and heartbeats arrive on the control
-     * channel. The path's own keepalive may serve instead. */
+     * channel. The path's own keepalive may serve instead: if the kernel or device notices a dead
+     * idle path by itself, return RDMUX_UNSUPPORTED, and an idle endpoint costs the core less. */
     enum rdmux_status (*ep_ping)(struct rdmux_provider_ep *ep);
     /* Ends the path. When it returns RDMUX_OK, neither the device nor the peer accesses a request's
      * buffer, and no late message is delivered. Receives that are complete are reported before.
