@@ -86,12 +86,17 @@ static void pin(const cpu_set_t *allowed, int index)
     }
 }
 
+void bench_pin(int index)
+{
+    cpu_set_t allowed;
+    sched_getaffinity(0, sizeof(allowed), &allowed);
+    pin(&allowed, index);
+}
+
 void bench_alone(struct bench *bench, double seconds)
 {
     *bench = (struct bench){ .seconds = seconds, .channel = -1 };
-    cpu_set_t allowed;
-    sched_getaffinity(0, sizeof(allowed), &allowed);
-    pin(&allowed, 0);
+    bench_pin(0);
 }
 
 void bench_fork(struct bench *bench, double seconds, size_t shared_size)

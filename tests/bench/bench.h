@@ -38,6 +38,9 @@ _Noreturn void bench_skip(const char *format, ...) __attribute__((format(printf,
 void bench_fork(struct bench *bench, double seconds, size_t shared_size);
 void *bench_memory(const struct bench *bench);
 
+/* Pins this process to processor number `index` of those that it may use, or to the last of them. */
+void bench_pin(int index);
+
 /* Pins one process to the first processor, for measurements without another side. */
 void bench_alone(struct bench *bench, double seconds);
 

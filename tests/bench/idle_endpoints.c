@@ -20,7 +20,7 @@ enum {
     BATCH = 32, /* connections under way at a time */
     POLLS = 200000,
     RESERVED_DESCRIPTORS = 64,
-    DESCRIPTORS_EACH = 3, /* most that an endpoint has on one side */
+    DESCRIPTORS_EACH = 2, /* of an endpoint on one side */
 };
 
 static void must(enum rdmux_status status, const char *what)
@@ -169,8 +169,9 @@ int main(int argc, char **argv)
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
-    long most = ((long)files.rlim_cur - RESERVED_DESCRIPTORS) /
-                (strcmp(paths, "tcp") == 0 ? DESCRIPTORS_EACH - 1 : 2 * DESCRIPTORS_EACH);
+    /* A set-up over shared memory takes some more for a moment. */
+    long reserved = RESERVED_DESCRIPTORS + (strcmp(paths, "tcp") == 0 ? 0 : 4 * BATCH);
+    long most = ((long)files.rlim_cur - reserved) / DESCRIPTORS_EACH;
     if (count > most) {
         fprintf(
             stderr,

@@ -58,6 +58,7 @@ for what in pingpong:8 pingpong:4K round:8 sleep:8 sized:8 single:8 coalesced:32
     run_case "raw_tcp ${what/:/ }" raw_tcp "${what%:*}" "${what#*:}" 0.01
 done
 run_case "raw_tcp stream 64K system" raw_tcp stream 64K 0.01 system
+run_case "many_peers epoll 70" many_peers epoll 70 0.01
 
 # CPU time is printed per operation. A span shorter than a round trip still has one operation.
 operations_of_a_round_trip() {
@@ -74,6 +75,8 @@ done
 for path in tcp shm; do
     run_case "connections $path" connections "$path" 0.01
     run_case "sized $path 100" sized "$path" 100 0.01
+    run_case "many_peers $path 70" many_peers "$path" 70 0.01
+    run_case "many_peers idle-$path 3" many_peers "idle-$path" 3 0.01
     for what in fairness:4K alone:8 polling:8 empty:8 idle:8; do
         run_case "behaviour $path ${what/:/ }" behaviour "$path" "${what%:*}" "${what#*:}" 0.01
     done
@@ -291,7 +294,7 @@ refusals() {
         fi
     done <<END
 nothing-of-that-name:tcp nothing-of-that-name
-fair, idle, setup, shm, tcp:nothing-of-that-name
+fair, idle, many, setup, shm, tcp:nothing-of-that-name
 tcp-connections-10k:--quick tcp-connections-10k
 tcp-connections-10k:tcp-latency-8 tcp-connections-10k --quick
 --nonsense:--quick --nonsense
