@@ -905,6 +905,7 @@ static SHM_COLD size_t check_descriptors(struct shm_cq *cq)
             continue;
         }
         if (ep->state == SHM_EP_CONNECTING) {
+            ep->setup.has_event = true;
             done++; /* the core calls ep_connect */
             continue;
         }

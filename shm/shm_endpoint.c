@@ -76,6 +76,7 @@ enum rdmux_status rdmux_shm_ep_open(struct rdmux_provider_ep *base,
     ep->attr = attr;
     ep->peer.own_bell = ep->peer.their_bell = ep->peer.socket = ep->peer.pidfd = -1;
     ep->setup.listener = -1;
+    rdmux_list_init(&ep->reached);
     ep->regions.mappings = rdmux_provider_allocate(
         shm_fabric_of(ep), SHM_MAPPING_COUNT * sizeof(*ep->regions.mappings));
     if (ep->regions.mappings == NULL) {
@@ -435,7 +436,10 @@ enum rdmux_status rdmux_shm_ep_connect(struct rdmux_provider_ep *base, const uin
             }
         }
         start_waiting(ep);
+    } else if ((is_acceptor(ep) || ep->setup.is_hello_sent) && !ep->setup.has_event) {
+        return RDMUX_IN_PROGRESS; /* the core calls for each set-up whenever any has news */
     }
+    ep->setup.has_event = false;
     status = is_acceptor(ep) ? step_acceptor(ep) : step_connector(ep);
     return status == RDMUX_AGAIN ? RDMUX_IN_PROGRESS : status;
 }
@@ -554,6 +558,7 @@ static void leave_domain(struct shm_ep *ep)
     struct shm_domain *domain = domain_of(ep);
     (void)pthread_mutex_lock(&domain->mutex);
     rdmux_node_remove(&ep->domain_link);
+    rdmux_shm_regions_forget(ep);
     (void)pthread_mutex_unlock(&domain->mutex);
 }
 

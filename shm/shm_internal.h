@@ -75,8 +75,13 @@ struct shm_mr {
     uint32_t index;      /* in the domain's region table; SHM_REGION_COUNT: no entry there */
     uint64_t life;       /* of that entry */
     uint64_t generation; /* of the rights in force, 0 = none; guarded by the domain's mutex */
-    int fd;              /* owned by the core; -1: peers may not map the region */
-    bool is_dmabuf;      /* the kernel copies its bytes for this process alone */
+    /* Whose peer may reach the region, guarded by the domain's mutex: nobody; one endpoint, on whose
+     * list this region is; or anybody. */
+    struct shm_ep *reached_by;
+    struct rdmux_list reached_link;
+    bool is_shared;
+    int fd;         /* owned by the core; -1: peers may not map the region */
+    bool is_dmabuf; /* the kernel copies its bytes for this process alone */
 };
 
 enum shm_arming {
@@ -235,6 +240,7 @@ struct shm_setup {
     struct shm_place meeting;      /* of the listener */
     int listener;                  /* of the acceptor, until the peer is accepted */
     bool is_hello_sent;            /* connector: HELLO was sent */
+    bool has_event;                /* the socket or listener may have news for ep_connect */
 };
 
 struct shm_ep {
@@ -279,6 +285,7 @@ struct shm_ep {
 
     /* Rarely used fields. */
     struct rdmux_list domain_link;
+    struct rdmux_list reached; /* regions that this endpoint's peer alone may reach */
     const struct rdmux_provider_ep_attr *attr;
     struct shm_segment *segment;
     struct shm_peer_regions regions;
@@ -513,6 +520,8 @@ enum rdmux_status rdmux_shm_mr_invalidate(struct rdmux_provider_mr *base);
 enum rdmux_status rdmux_shm_remote_open(struct rdmux_provider_remote *base,
                                         const uint8_t *description, size_t size);
 void rdmux_shm_remote_close(struct rdmux_provider_remote *base);
+/* The endpoint leaves its domain, whose mutex is held: no peer of it reaches a region any more. */
+void rdmux_shm_regions_forget(struct shm_ep *ep);
 /* Passes the region's descriptor to the peer, unless the peer has it. False: the region has no
  * descriptor to pass, or the message cannot be sent now. [data path] */
 bool rdmux_shm_region_pass(struct shm_ep *ep, struct shm_mr *mr, bool writable);

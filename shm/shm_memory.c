@@ -110,25 +110,44 @@ enum rdmux_status rdmux_shm_mr_register(struct rdmux_provider_mr *base,
     return RDMUX_OK;
 }
 
+/* Calls look for the endpoints whose peers may reach the region, until it returns true. The domain's
+ * mutex is held. A region that few have reached must not cost a look at each endpoint: each set-up
+ * has one. Returns whether look has returned true. */
+static bool any_that_reaches(const struct shm_domain *domain, const struct shm_mr *mr,
+                             bool (*look)(struct shm_ep *ep))
+{
+    if (!mr->is_shared) {
+        return mr->reached_by != NULL && look(mr->reached_by);
+    }
+    for (struct rdmux_list *at = domain->eps.next; at != &domain->eps; at = at->next) {
+        if (look(RDMUX_CONTAINER(at, struct shm_ep, domain_link))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool note_busy(struct shm_ep *ep)
+{
+    ep->busy_seen = atomic_load_explicit(&ep->theirs->busy, memory_order_acquire);
+    return false;
+}
+
+static bool is_still_busy(struct shm_ep *ep)
+{
+    return (ep->busy_seen & 1) != 0 && (!ep->is_gone || ep->is_lost) &&
+           atomic_load_explicit(&ep->theirs->busy, memory_order_acquire) == ep->busy_seen;
+}
+
 /* Waits until no peer is inside a copy that began before, but at most WAIT_OUT_NS. */
-static void wait_out(struct shm_domain *domain)
+static void wait_out(struct shm_domain *domain, const struct shm_mr *mr)
 {
     (void)pthread_mutex_lock(&domain->mutex);
-    for (struct rdmux_list *at = domain->eps.next; at != &domain->eps; at = at->next) {
-        struct shm_ep *ep = RDMUX_CONTAINER(at, struct shm_ep, domain_link);
-        ep->busy_seen = atomic_load_explicit(&ep->theirs->busy, memory_order_acquire);
-    }
+    (void)any_that_reaches(domain, mr, note_busy);
     (void)pthread_mutex_unlock(&domain->mutex);
     for (uint64_t waited_ns = 0; waited_ns < WAIT_OUT_NS; waited_ns += WAIT_OUT_STEP_NS) {
-        bool inside = false;
         (void)pthread_mutex_lock(&domain->mutex);
-        for (struct rdmux_list *at = domain->eps.next; at != &domain->eps; at = at->next) {
-            const struct shm_ep *ep = RDMUX_CONTAINER(at, struct shm_ep, domain_link);
-            if ((ep->busy_seen & 1) != 0 && !ep->is_gone &&
-                atomic_load_explicit(&ep->theirs->busy, memory_order_acquire) == ep->busy_seen) {
-                inside = true;
-            }
-        }
+        bool inside = any_that_reaches(domain, mr, is_still_busy);
         (void)pthread_mutex_unlock(&domain->mutex);
         if (!inside) {
             return;
@@ -157,7 +176,7 @@ enum rdmux_status rdmux_shm_mr_invalidate(struct rdmux_provider_mr *base)
         if (domain->has_membarrier) {
             rdmux_shm_membarrier();
         }
-        wait_out(domain);
+        wait_out(domain, mr);
     }
     (void)pthread_mutex_unlock(&domain->invalidating);
     return RDMUX_OK;
@@ -173,7 +192,34 @@ void rdmux_shm_mr_deregister(struct rdmux_provider_mr *base)
     (void)rdmux_shm_mr_invalidate(base);
     (void)pthread_mutex_lock(&domain->mutex);
     atomic_store_explicit(&domain->regions[mr->index].life, 0, memory_order_release);
+    rdmux_node_remove(&mr->reached_link);
+    mr->reached_by = NULL;
     (void)pthread_mutex_unlock(&domain->mutex);
+}
+
+/* The endpoint's peer may reach the region from now on. The domain's mutex is held. */
+static void note_reach(struct shm_mr *mr, struct shm_ep *ep)
+{
+    if (mr->is_shared || mr->reached_by == ep) {
+        return;
+    }
+    if (mr->reached_by == NULL) {
+        mr->reached_by = ep;
+        rdmux_list_append(&ep->reached, &mr->reached_link);
+        return;
+    }
+    rdmux_node_remove(&mr->reached_link);
+    mr->reached_by = NULL;
+    mr->is_shared = true;
+}
+
+void rdmux_shm_regions_forget(struct shm_ep *ep)
+{
+    while (!rdmux_list_empty(&ep->reached)) {
+        struct shm_mr *mr = RDMUX_CONTAINER(ep->reached.next, struct shm_mr, reached_link);
+        rdmux_node_remove(&mr->reached_link);
+        mr->reached_by = NULL;
+    }
 }
 
 bool rdmux_shm_region_pass(struct shm_ep *ep, struct shm_mr *mr, bool writable)
@@ -191,6 +237,10 @@ bool rdmux_shm_region_pass(struct shm_ep *ep, struct shm_mr *mr, bool writable)
         .life = mr->life,
         .length = mr->length,
     };
+    struct shm_domain *domain = shm_domain_of(mr->base.domain);
+    (void)pthread_mutex_lock(&domain->mutex);
+    note_reach(mr, ep);
+    (void)pthread_mutex_unlock(&domain->mutex);
     uint8_t bytes[SHM_REGION_SIZE];
     rdmux_shm_region_message_encode(&message, bytes);
     ep->base.system_calls++;
@@ -228,6 +278,7 @@ enum rdmux_status rdmux_shm_mr_describe(struct rdmux_provider_mr *base,
                               memory_order_release);
     }
     uint64_t generation = mr->generation;
+    note_reach(mr, shm_ep_of(base_ep));
     (void)pthread_mutex_unlock(&domain->mutex);
     bool passed = rdmux_shm_region_pass(shm_ep_of(base_ep), mr, (mr->access & WRITING) != 0);
     out[AT_FLAGS] = (uint8_t)(out[AT_FLAGS] | FLAG_COPY | (passed ? FLAG_PASSED : 0));

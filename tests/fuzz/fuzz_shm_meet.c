@@ -265,6 +265,7 @@ static void run(struct scene *scene, struct input *in)
         if (in->left > 0) {
             say(scene, in);
         }
+        (void)rdmux_shm_poll(&scene->end->cq->base, 16);
         if (status == RDMUX_IN_PROGRESS) {
             status = rdmux_shm_ep_connect(&scene->end->ep->base, NULL, 0);
         } else {

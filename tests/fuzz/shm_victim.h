@@ -239,6 +239,7 @@ static inline void neighbours_connect(struct victim *victim)
     }
     for (int step = 0; step < 10; step++) {
         for (int i = 0; i < 2; i++) {
+            (void)rdmux_shm_poll(&victim->good[i].cq->base, 64);
             if (statuses[i] == RDMUX_IN_PROGRESS) {
                 statuses[i] = rdmux_shm_ep_connect(&victim->good[i].ep->base, NULL, 0);
             }

@@ -74,6 +74,7 @@ static inline struct shm_pair *shm_pair_connect(void)
     }
     for (int step = 0; step < 10; step++) {
         for (int i = 0; i < 2; i++) {
+            (void)rdmux_shm_provider.poll(&pair->ends[i].cq->base, 64);
             if (statuses[i] == RDMUX_IN_PROGRESS) {
                 statuses[i] = rdmux_shm_ep_connect(&pair->ends[i].ep->base, NULL, 0);
             }

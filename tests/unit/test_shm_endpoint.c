@@ -483,6 +483,7 @@ static bool try_to_connect(struct shm_cq *cq)
             statuses[side] = rdmux_shm_ep_connect(&eps[side]->base, data[1 - side],
                                                   data_sizes[1 - side]);
         }
+        (void)rdmux_shm_poll(&cq->base, 64);
         if (statuses[0] == RDMUX_IN_PROGRESS) {
             statuses[0] = rdmux_shm_ep_connect(&eps[0]->base, NULL, 0);
         }

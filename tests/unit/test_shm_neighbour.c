@@ -80,6 +80,7 @@ static void connect_member(struct crowd *crowd, bool is_old)
     }
     for (int step = 0; step < 10; step++) {
         for (int side = 0; side < 2; side++) {
+            (void)rdmux_shm_poll(&crowd->cqs[side]->base, BUDGET);
             if (statuses[side] == RDMUX_IN_PROGRESS) {
                 statuses[side] = rdmux_shm_ep_connect(&member->eps[side]->base,
                                                       step == 0 ? data[1 - side] : NULL,
