@@ -74,6 +74,12 @@ static int memory(size_t size, bool sealed, uint64_t magic)
     if (magic != 0) {
         fake_expect(pwrite(fd, words, sizeof(words), 0) == (ssize_t)sizeof(words));
     }
+    if (magic == SHM_SEGMENT_MAGIC && size == sizeof(struct shm_segment)) {
+        /* The peer sleeps, so the victim's end marks it. */
+        const uint32_t sleeping = SHM_WAKE_MESSAGE;
+        fake_expect(pwrite(fd, &sleeping, sizeof(sleeping), offsetof(struct shm_segment, sides)) ==
+                    (ssize_t)sizeof(sleeping));
+    }
     fake_expect(!sealed || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
     return fd;
 }
