@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -30,8 +31,8 @@ struct member {
 
 struct crowd {
     struct shm_domain *domain;
-    struct shm_cq *cqs[2];
-    struct rdmux_cq core_cqs[2];
+    struct shm_cq *cqs[3]; /* side 0, side 1, and another one to which endpoints of side 1 go */
+    struct rdmux_cq core_cqs[3];
     size_t count;
     struct member members[MEMBERS];
 };
@@ -97,7 +98,7 @@ static struct crowd *open_crowd(void)
     struct crowd *crowd = calloc(1, sizeof(*crowd));
     assert_non_null(crowd);
     crowd->domain = shm_pair_domain();
-    for (int side = 0; side < 2; side++) {
+    for (int side = 0; side < 3; side++) {
         struct shm_cq *cq = fake_object(sizeof(*cq));
         cq->base.domain = &crowd->domain->base;
         cq->base.cq = &crowd->core_cqs[side];
@@ -138,7 +139,7 @@ static int tear_down(void **state)
     for (size_t i = 0; i < crowd->count; i++) {
         close_member(&crowd->members[i]);
     }
-    for (int side = 0; side < 2; side++) {
+    for (int side = 0; side < 3; side++) {
         assert_int_equal(crowd->cqs[side]->neighbour_count, 0);
         rdmux_shm_cq_close(&crowd->cqs[side]->base);
         free(crowd->cqs[side]);
@@ -485,6 +486,202 @@ static void endpoints_beyond_the_number_of_marks_share_them(void **state)
     assert_int_equal(crowd->cqs[0]->neighbour_count, 0);
 }
 
+/* ------------------------------------------------------------------------ changes of the queue */
+
+static void leave(struct crowd *crowd, size_t i)
+{
+    assert_int_equal(rdmux_shm_ep_leave(&crowd->members[i].eps[1]->base), RDMUX_OK);
+}
+
+static void enter(struct crowd *crowd, size_t i, int cq)
+{
+    struct rdmux_provider_ep *ep = &crowd->members[i].eps[1]->base;
+    ep->cq = &crowd->cqs[cq]->base;
+    assert_int_equal(rdmux_shm_ep_enter(ep), RDMUX_OK);
+}
+
+static void move(struct crowd *crowd, size_t i, int cq)
+{
+    leave(crowd, i);
+    enter(crowd, i, cq);
+}
+
+/* The message of member i wakes its queue and no other one. */
+static void expect_wakes(struct crowd *crowd, size_t i, int cq)
+{
+    struct member *member = &crowd->members[i];
+    member->cores[1]->arrived_count = 0;
+    for (int at = 1; at < 3; at++) {
+        (void)rdmux_shm_poll(&crowd->cqs[at]->base, BUDGET);
+        arm(crowd->cqs[at]);
+        assert_false(is_readable(crowd->cqs[at]));
+    }
+    send_message(crowd, i);
+    assert_true(is_readable(crowd->cqs[cq]));
+    assert_false(is_readable(crowd->cqs[3 - cq]));
+    (void)rdmux_shm_poll(&crowd->cqs[cq]->base, BUDGET);
+    assert_int_equal(member->cores[1]->arrived_count, 1);
+}
+
+static void expect_arrives(struct crowd *crowd, size_t i, int cq)
+{
+    struct member *member = &crowd->members[i];
+    member->cores[1]->arrived_count = 0;
+    send_message(crowd, i);
+    (void)rdmux_shm_poll(&crowd->cqs[cq]->base, BUDGET);
+    assert_int_equal(member->cores[1]->arrived_count, 1);
+}
+
+static void an_endpoint_that_changes_its_queue_is_woken_there(void **state)
+{
+    struct crowd *crowd = *state;
+    connect_member(crowd, false);
+    connect_member(crowd, false);
+    expect_wakes(crowd, 0, 1);
+    expect_wakes(crowd, 1, 1);
+
+    move(crowd, 1, 2);
+
+    assert_int_equal(crowd->cqs[1]->neighbours[0]->refs, 1);
+    assert_int_equal(crowd->cqs[2]->neighbours[0]->refs, 1);
+    expect_arrives(crowd, 1, 2); /* before the peer is told */
+    for (int turn = 0; turn < 3; turn++) {
+        expect_wakes(crowd, 0, 1);
+        expect_wakes(crowd, 1, 2);
+        expect_arrives(crowd, 0, 1);
+        expect_arrives(crowd, 1, 2);
+    }
+    move(crowd, 0, 2);
+    assert_int_equal(crowd->cqs[1]->neighbour_count, 0);
+    assert_int_equal(crowd->cqs[2]->neighbours[0]->refs, 2);
+    move(crowd, 1, 1);
+    expect_wakes(crowd, 0, 2);
+    expect_wakes(crowd, 1, 1);
+}
+
+static void idle_endpoints_that_change_their_queue_are_marked_there(void **state)
+{
+    struct crowd *crowd = *state;
+    arm(crowd->cqs[1]);
+    for (size_t i = 0; i < MEMBERS; i += 2) {
+        move(crowd, i, 2);
+    }
+    assert_int_equal(crowd->cqs[1]->count, MEMBERS / 2);
+    arm(crowd->cqs[2]);
+    assert_int_equal(crowd->cqs[2]->watched, HOT);
+    for (size_t i = 0; i < MEMBERS; i++) {
+        expect_wakes(crowd, i, i % 2 == 0 ? 2 : 1);
+    }
+}
+
+static void a_message_that_comes_between_two_queues_is_found_at_the_new_one(void **state)
+{
+    struct crowd *crowd = *state;
+    connect_member(crowd, false);
+    arm(crowd->cqs[1]);
+    leave(crowd, 0);
+    assert_null(crowd->members[0].eps[1]->neighbour);
+    send_message(crowd, 0); /* rings for the old queue */
+    enter(crowd, 0, 2);
+    assert_int_equal(rdmux_shm_arm(&crowd->cqs[2]->base), RDMUX_AGAIN);
+    (void)rdmux_shm_poll(&crowd->cqs[2]->base, BUDGET);
+    assert_int_equal(count_arrived(crowd), 1);
+    expect_wakes(crowd, 0, 2);
+}
+
+static void a_queue_may_close_when_its_endpoints_have_left(void **state)
+{
+    struct crowd *crowd = *state;
+    connect_member(crowd, false);
+    const struct shm_ep *peer = crowd->members[0].eps[0];
+    const struct shm_region *table = peer->regions.table;
+    arm(crowd->cqs[1]);
+    move(crowd, 0, 2);
+    rdmux_shm_cq_close(&crowd->cqs[1]->base);
+    struct shm_cq *cq = crowd->cqs[1];
+    memset(cq, 0, sizeof(*cq));
+    cq->base.domain = &crowd->domain->base;
+    cq->base.cq = &crowd->core_cqs[1];
+    assert_int_equal(rdmux_shm_cq_open(&cq->base, 0), RDMUX_OK);
+
+    expect_wakes(crowd, 0, 2);
+    assert_ptr_not_equal(peer->queue, peer->first_queue);
+    assert_ptr_equal(peer->regions.table, table); /* remotes refer to its words */
+    move(crowd, 0, 1);
+    expect_wakes(crowd, 0, 1);
+}
+
+/* The socket to an idle peer becomes full of news. The queue stays awake until the peer, which it
+ * rings, has taken them. */
+static void a_peer_that_polls_after_many_changes_is_told_of_the_last(void **state)
+{
+    enum { CHANGES = 2000 };
+    struct crowd *crowd = *state;
+    connect_member(crowd, false);
+    const struct shm_ep *ep = crowd->members[0].eps[1];
+    arm(crowd->cqs[0]);
+    int at = 1;
+    for (int i = 0; i < CHANGES && !ep->is_untold; i++) {
+        at = 3 - at;
+        move(crowd, 0, at);
+        (void)rdmux_shm_arm(&crowd->cqs[at]->base);
+    }
+    assert_true(ep->is_untold);
+    assert_int_equal(rdmux_shm_arm(&crowd->cqs[at]->base), RDMUX_AGAIN);
+    assert_true(is_readable(crowd->cqs[0]));
+    (void)rdmux_shm_poll(&crowd->cqs[0]->base, BUDGET);
+    expect_wakes(crowd, 0, at);
+    assert_false(ep->is_untold);
+}
+
+static void news_whose_descriptors_are_lost_end_the_path(void **state)
+{
+    struct crowd *crowd = *state;
+    connect_member(crowd, false);
+    struct shm_ep *peer = crowd->members[0].eps[0];
+    arm(crowd->cqs[0]);
+    rdmux_shm_queue_change(peer, 0, NULL, 0);
+    assert_false(rdmux_shm_peer_is_gone(peer));
+    (void)rdmux_shm_poll(&crowd->cqs[0]->base, BUDGET);
+    assert_int_equal(crowd->members[0].cores[0]->failed, RDMUX_IO);
+}
+
+/* Its peer has no ready sets and gets no news: the doorbell of the endpoint comes along. */
+static void an_endpoint_to_an_older_version_takes_its_doorbell_along(void **state)
+{
+    struct crowd *crowd = *state;
+    connect_member(crowd, true);
+    connect_member(crowd, true);
+    move(crowd, 1, 2);
+    assert_false(crowd->members[1].eps[1]->is_untold);
+    expect_wakes(crowd, 0, 1);
+    expect_wakes(crowd, 1, 2);
+}
+
+static void an_endpoint_whose_process_ended_between_two_queues_ends(void **state)
+{
+    struct crowd *crowd = *state;
+    connect_member(crowd, false);
+    connect_member(crowd, false);
+    struct shm_ep *ep = crowd->members[0].eps[1];
+    int ended[2];
+    move(crowd, 1, 2);
+    leave(crowd, 0);
+    assert_int_equal(pipe(ended), 0); /* readable, as a pidfd after the end */
+    assert_int_equal(write(ended[1], "", 1), 1);
+    assert_true(dup2(ended[0], ep->peer.pidfd) >= 0);
+    enter(crowd, 0, 2);
+    assert_ptr_not_equal(ep->neighbour, crowd->members[1].eps[1]->neighbour);
+    (void)rdmux_shm_arm(&crowd->cqs[2]->base);
+    for (int i = 0; i < 3; i++) {
+        (void)rdmux_shm_poll(&crowd->cqs[2]->base, BUDGET);
+    }
+    assert_int_equal(crowd->members[0].cores[1]->failed, RDMUX_PEER_GONE);
+    assert_int_equal(crowd->members[1].cores[1]->failed, RDMUX_OK);
+    assert_int_equal(close(ended[0]), 0);
+    assert_int_equal(close(ended[1]), 0);
+}
+
 #define CROWD_TEST(name) cmocka_unit_test_setup_teardown(name, set_up_crowd, tear_down)
 #define EMPTY_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
@@ -505,6 +702,14 @@ int main(void)
         CROWD_TEST(the_end_of_a_process_ends_all_its_endpoints),
         EMPTY_TEST(endpoints_to_an_older_version_have_their_own_doorbell),
         EMPTY_TEST(endpoints_beyond_the_number_of_marks_share_them),
+        CROWD_TEST(idle_endpoints_that_change_their_queue_are_marked_there),
+        EMPTY_TEST(an_endpoint_that_changes_its_queue_is_woken_there),
+        EMPTY_TEST(a_message_that_comes_between_two_queues_is_found_at_the_new_one),
+        EMPTY_TEST(a_queue_may_close_when_its_endpoints_have_left),
+        EMPTY_TEST(a_peer_that_polls_after_many_changes_is_told_of_the_last),
+        EMPTY_TEST(news_whose_descriptors_are_lost_end_the_path),
+        EMPTY_TEST(an_endpoint_to_an_older_version_takes_its_doorbell_along),
+        EMPTY_TEST(an_endpoint_whose_process_ended_between_two_queues_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
