@@ -408,7 +408,7 @@ bool rdmux_shm_message_take(struct shm_ep *ep)
             (void)close(fds[i]);
         }
     }
-    return status == RDMUX_OK;
+    return true; /* more may follow one that is malformed, or whose descriptors are lost */
 }
 
 struct shm_mapping *rdmux_shm_mapping_find(struct shm_ep *ep, uint32_t index, uint64_t life,
