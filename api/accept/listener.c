@@ -71,7 +71,9 @@ uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns)
             }
             /* step_lock keeps lists and listeners in place. */
             pthread_mutex_unlock(&fabric->lock);
-            rdmux_pending_expire(oldest, "has not introduced itself in time");
+            if (rdmux_pending_is_silent(oldest)) {
+                rdmux_pending_expire(oldest, "has not introduced itself in time");
+            }
             pthread_mutex_lock(&fabric->lock);
         }
         rdmux_session_timer(listener);

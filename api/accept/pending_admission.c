@@ -19,13 +19,17 @@
 
 /* ------------------------------------------------------------------------------------- eviction */
 
-/* Evicts one of too many, if it is really silent: its bytes may merely not be read yet. */
-static void drop_if_silent(struct rdmux_pending_connection *pending, const char *why)
+bool rdmux_pending_is_silent(struct rdmux_pending_connection *pending)
 {
     /* its handshake takes longer than this read */
     bool shakes = pending->stage == RDMUX_PENDING_SHAKING ||
                   pending->stage == RDMUX_PENDING_STEPPING;
-    if (pending->call != NULL || shakes || rdmux_pending_read(pending)) {
+    return pending->call != NULL || shakes || rdmux_pending_read(pending);
+}
+
+static void drop_if_silent(struct rdmux_pending_connection *pending, const char *why)
+{
+    if (rdmux_pending_is_silent(pending)) {
         rdmux_pending_evict(pending, why);
     }
 }

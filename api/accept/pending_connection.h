@@ -116,6 +116,9 @@ void rdmux_pending_take(struct rdmux_listener *listener, int socket,
 /* Enforces the limits after newcomer has been counted; may evict a connection. False: newcomer was
  * evicted. */
 bool rdmux_pending_has_room(struct rdmux_pending_connection *newcomer);
+/* Reads once more from a connection that has not introduced itself: its bytes may merely not be read
+ * yet, as on a machine with much other work. False: they were, or it is gone. */
+bool rdmux_pending_is_silent(struct rdmux_pending_connection *pending);
 /* Evicts one connection to admit newcomer; NULL: to free a descriptor for any purpose. A connection
  * that turns out to have spoken is kept (true all the same). False: there was none but newcomer,
  * which is evicted. */

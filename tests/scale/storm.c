@@ -311,6 +311,7 @@ static const char usage_text
          "  --window N         set-ups that a process has under way as connector (default: all)\n"
          "  --retries N        of one pair (default: 20)\n"
          "  --setup-ms N       limit of a set-up and of its path's attempt (default: 120000)\n"
+         "  --liveness MS      (default: 120000)\n"
          "  --depth N          of each endpoint's queues (default: 64)\n"
          "  --shared           the endpoints of a process share their receives\n"
          "  --count            counts the library's memory, too, which is then touched as a whole\n"
@@ -364,24 +365,18 @@ static uint32_t take_options(int argc, char **argv, struct storm_options *option
         WAITING,
         SETUPS,
         LIMIT,
-        FLAW
+        FLAW,
+        LIVENESS
     };
     static const struct option names[] = {
-        { "paths", 1, NULL, PATHS },
-        { "plugin", 1, NULL, PLUGIN },
-        { "window", 1, NULL, WINDOW },
-        { "retries", 1, NULL, RETRIES },
-        { "setup-ms", 1, NULL, SETUP },
-        { "depth", 1, NULL, DEPTH },
-        { "shared", 0, NULL, SHARED },
-        { "count", 0, NULL, COUNT },
-        { "backlog", 1, NULL, BACKLOG },
-        { "max-pending", 1, NULL, PENDING },
-        { "max-waiting", 1, NULL, WAITING },
-        { "max-setups", 1, NULL, SETUPS },
-        { "limit", 1, NULL, LIMIT },
-        { "flaw", 1, NULL, FLAW },
-        { NULL, 0, NULL, 0 },
+        { "paths", 1, NULL, PATHS },         { "plugin", 1, NULL, PLUGIN },
+        { "window", 1, NULL, WINDOW },       { "retries", 1, NULL, RETRIES },
+        { "setup-ms", 1, NULL, SETUP },      { "depth", 1, NULL, DEPTH },
+        { "shared", 0, NULL, SHARED },       { "count", 0, NULL, COUNT },
+        { "backlog", 1, NULL, BACKLOG },     { "max-pending", 1, NULL, PENDING },
+        { "max-waiting", 1, NULL, WAITING }, { "max-setups", 1, NULL, SETUPS },
+        { "limit", 1, NULL, LIMIT },         { "flaw", 1, NULL, FLAW },
+        { "liveness", 1, NULL, LIVENESS },   { NULL, 0, NULL, 0 },
     };
     uint32_t limit_seconds = 900;
     int index = 0;
@@ -426,6 +421,9 @@ static uint32_t take_options(int argc, char **argv, struct storm_options *option
         case LIMIT:
             limit_seconds = number("--limit", optarg, 1, 86400);
             break;
+        case LIVENESS:
+            options->liveness_ms = number("--liveness", optarg, 100, 3600000);
+            break;
         case FLAW:
             options->flaw = flaw_of(optarg);
             break;
@@ -463,6 +461,7 @@ int main(int argc, char **argv)
         .window = STORM_PROCESSES_MAX,
         .retries = 20,
         .setup_ms = 120000,
+        .liveness_ms = 120000,
         .depth = 64,
         .listen = RDMUX_LISTEN_ATTR_INIT,
     };

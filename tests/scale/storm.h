@@ -34,6 +34,7 @@ struct storm_options {
     uint32_t window;    /* set-ups that a process has under way as a connector */
     uint32_t retries;   /* of one pair */
     uint32_t setup_ms;  /* limit of a set-up, and of the attempt at its path */
+    uint32_t liveness_ms;
     uint32_t depth;     /* of each queue */
     bool shares;        /* the endpoints of a process share an SRQ */
     bool counts_blocks; /* of the library: its memory is all touched then */

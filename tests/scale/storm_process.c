@@ -105,17 +105,21 @@ static void note_progress(struct process *process, struct pair *pair)
 
 static void start_exchange(struct process *process, struct pair *pair)
 {
+    /* The acceptor may learn only here that the connector has given up. Its end follows. */
     if (process->srq == NULL) {
         memset(&pair->in, 0, sizeof(pair->in));
-        must(process, rdmux_recv(pair->ep, &pair->in, sizeof(pair->in), NULL, &pair->in),
-             "rdmux_recv");
+        enum rdmux_status posted = rdmux_recv(pair->ep, &pair->in, sizeof(pair->in), NULL,
+                                              &pair->in);
+        if (posted != RDMUX_OK) {
+            reasons_add(&process->storm->reasons, "rdmux_recv", posted, rdmux_last_error());
+            return;
+        }
     }
     fill(&pair->out, process->rank, pair->rank);
     if (process->storm->options.flaw == STORM_FLAW_MESSAGE && process->rank == 0 &&
         pair->rank == 1) {
         pair->out.bytes[7] ^= 1;
     }
-    /* The acceptor may learn only here that the connector has given up. Its end follows. */
     enum rdmux_status status = rdmux_send(pair->ep, &pair->out, sizeof(pair->out), NULL, NULL, 0);
     if (status != RDMUX_OK) {
         reasons_add(&process->storm->reasons, "rdmux_send", status, rdmux_last_error());
@@ -150,6 +154,7 @@ static struct rdmux_ep_attr endpoint_attr(const struct process *process)
     attr.recv_depth = options->depth;
     attr.setup_timeout_ms = options->setup_ms;
     attr.path_timeout_ms = options->setup_ms;
+    attr.liveness_ms = options->liveness_ms;
     attr.srq = process->srq;
     attr.private_data = &process->rank;
     attr.private_length = sizeof(process->rank);
