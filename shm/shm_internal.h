@@ -75,8 +75,8 @@ struct shm_mr {
     uint32_t index;      /* in the domain's region table; SHM_REGION_COUNT: no entry there */
     uint64_t life;       /* of that entry */
     uint64_t generation; /* of the rights in force, 0 = none; guarded by the domain's mutex */
-    /* Whose peer may reach the region, guarded by the domain's mutex: nobody; one endpoint, on whose
-     * list this region is; or anybody. */
+    /* Whose peer may reach the region, guarded by the domain's mutex: nobody; one endpoint, on
+     * whose list this region is; or anybody. */
     struct shm_ep *reached_by;
     struct rdmux_list reached_link;
     bool is_shared;
@@ -144,8 +144,7 @@ struct shm_queue {
     struct shm_ready *ready; /* of that queue for this process */
     const struct shm_region *regions;
     int bell;
-    uint32_t
-        refs; /* of endpoints: each as `queue` and as `first_queue`; guarded by the domain's mutex */
+    uint32_t refs; /* `queue` and `first_queue` of endpoints; guarded by the domain's mutex */
 };
 
 /* The states of an endpoint, in their order; shm_state.c. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Layout of the shared memory, byte for byte: the segment of one endpoint pair, the region table of
- * a process, and the ready set of a queue. docs/WIRE-SHM.md specifies them. Everything here that the peer writes is hostile
- * input: read it once into a local variable and check it before use. */
+/* Layout of the shared memory, byte for byte: the segment of one endpoint pair, the region table
+ * of a process, and the ready set of a queue. docs/WIRE-SHM.md specifies them. Everything here that
+ * the peer writes is hostile input: read it once into a local variable and check it before use. */
 #ifndef RDMUX_SHM_LAYOUT_H
 #define RDMUX_SHM_LAYOUT_H
 
@@ -95,7 +95,7 @@ struct shm_side {
     _Atomic uint32_t status;    /* if SHM_FAILED: enum rdmux_status */
     _Atomic uint32_t can_copy;  /* 1: this side may use process_vm_readv and writev on the other */
     _Atomic uint64_t failed_at; /* if SHM_FAILED: position of the slot that was refused */
-    /* Changes when the socket has news of the queue that this side is at. Stored before sleeping. */
+    /* Changes when the socket has news of this side's queue. Stored before sleeping. */
     _Atomic uint32_t moves;
     /* Number of the peer's slots that this side has executed; acknowledges all of them. */
     _Alignas(SHM_LINE_PAIR) _Atomic uint64_t consumed;
@@ -138,10 +138,10 @@ struct shm_region {
     _Atomic uint64_t generation; /* of the exported rights, 0 = none are in force */
 };
 
-/* The ready set of a queue for one peer process. A queue polls only its lately active endpoints. The
- * peer marks the others when it has something for them, so that the queue need not look for it. The
- * peer writes marks and summary, in this order. The queue takes a bit of the summary, then the word
- * of marks. Only this queue and this process share the set. */
+/* The ready set of a queue for one peer process. A queue polls only its lately active endpoints.
+ * The peer marks the others when it has something for them, so that the queue need not look for it.
+ * The peer writes marks and summary, in this order. The queue takes a bit of the summary, then the
+ * word of marks. Only this queue and this process share the set. */
 struct shm_ready {
     uint64_t magic;
     uint64_t size;

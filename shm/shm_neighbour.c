@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The processes that a cq's endpoints have as peers. The endpoints of a cq to one process share its
- * pidfd and a ready set. The endpoints of a domain to one queue of a process share its doorbell, its
- * ready set and its region table. So an endpoint has no descriptor of its own but its socket.
+ * pidfd and a ready set. The endpoints of a domain to one queue of a process share its doorbell,
+ * its ready set and its region table. So an endpoint has no descriptor of its own but its socket.
  *
  * An endpoint that changes its cq leaves the neighbour at the old one and joins another at the new
- * one. It tells its peer by the socket, before it first sleeps there; the peer takes the news before
- * it rings. */
+ * one. It tells its peer by the socket, before it first sleeps there; the peer takes the news
+ * before it rings. */
 #include "shm_internal.h"
 
 #include <errno.h>
@@ -269,8 +269,8 @@ void rdmux_shm_neighbour_leave(struct shm_ep *ep)
     }
 }
 
-/* A bit of the summary is taken before its word, as the peer sets them in the opposite order: a mark
- * that this call misses has a bit of the summary again. */
+/* A bit of the summary is taken before its word, as the peer sets them in the opposite order: a
+ * mark that this call misses has a bit of the summary again. */
 uint64_t rdmux_shm_marks_take(struct shm_neighbour *neighbour, uint32_t *first)
 {
     struct shm_ready *ready = neighbour->ready;
@@ -346,9 +346,9 @@ release_memory:
     return status;
 }
 
-/* Finds or adds the queue, for one more endpoint. The domain's mutex is held. The ready set's memory
- * file says which queue it is, as the kernel gives no two of them one inode number. No number of the
- * peer's decides. */
+/* Finds or adds the queue, for one more endpoint. The domain's mutex is held. The ready set's
+ * memory file says which queue it is, as the kernel gives no two of them one inode number. No
+ * number of the peer's decides. */
 static enum rdmux_status take_queue(struct shm_ep *ep, int ready_fd, int regions_fd, int *bell,
                                     struct shm_queue **out)
 {
