@@ -142,7 +142,7 @@ struct shm_region {
  * The peer marks the others when it has something for them, so that the queue need not look for it.
  * The peer writes marks and summary, in this order. The queue takes a bit of the summary, then the
  * word of marks. Only this queue and this process share the set. */
-struct shm_ready {
+struct shm_ready { /* NOLINT(clang-analyzer-optin.performance.Padding) lines of their own */
     uint64_t magic;
     uint64_t size;
     /* 1: the queue sleeps. A peer that has set a mark swaps it for 0, and rings if it was 1. */

@@ -380,10 +380,12 @@ static void release_queue(struct shm_ep *ep, struct shm_queue *queue)
         return;
     }
     struct shm_queue **link = &shm_domain_of(ep->base.cq->domain)->queues;
-    while (*link != queue) {
+    while (*link != NULL && *link != queue) {
         link = &(*link)->next;
     }
-    *link = queue->next;
+    if (*link == queue) {
+        *link = queue->next;
+    }
     (void)close(queue->bell);
     rdmux_shm_ready_unmap(queue->ready);
     rdmux_shm_regions_unmap(queue->regions);

@@ -533,7 +533,8 @@ static void alone_target(struct side *side)
 
 /* ---------------------------------------------------------------------------- regions by bytes */
 
-enum { FOUND_SIZE = 40000, FOUND_ROUNDS = 5 };
+enum { FOUND_ROUNDS = 5 };
+#define FOUND_SIZE ((size_t)40000)
 
 #define EXPECT_FOUND(mr_wanted, addr, length, access)                                     \
     EXPECT(rdmux_mr_find(side->fabric, addr, length, access) == (mr_wanted),              \

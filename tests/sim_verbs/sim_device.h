@@ -55,10 +55,10 @@ struct sim_device {
     bool removed;
     uint32_t qp_count, cq_count, mr_count, pd_count, srq_count;
     uint64_t cq_entries, srq_entries; /* room of all of them */
-    struct sim_atomic *atomics; /* words in the adapter, not yet written back to memory */
-    struct sim_refusal starts;  /* the failing one of the requests that its queue pairs start */
-    struct sim_refusal serves;  /* the failing one of the peers' requests that they serve */
-    uint32_t rnr_tries;         /* the limit of retries that are infinite otherwise; 0: none */
+    struct sim_atomic *atomics;       /* words in the adapter, not yet written back to memory */
+    struct sim_refusal starts; /* the failing one of the requests that its queue pairs start */
+    struct sim_refusal serves; /* the failing one of the peers' requests that they serve */
+    uint32_t rnr_tries;        /* the limit of retries that are infinite otherwise; 0: none */
 };
 
 struct sim_context {

@@ -53,7 +53,7 @@ size_t sim_objects(struct sim_world *world);
 /* What the program's objects take of a device: their numbers, and the room that the device granted. */
 struct sim_use {
     uint64_t queue_pairs;
-    uint64_t send_entries;    /* of all queue pairs; also receive_entries, with those of SRQs */
+    uint64_t send_entries; /* of all queue pairs; also receive_entries, with those of SRQs */
     uint64_t receive_entries;
     uint64_t shared_queues;
     uint64_t completion_queues;

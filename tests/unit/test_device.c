@@ -102,8 +102,8 @@ static size_t post_without_region(struct scene *scene, uint8_t *bytes, size_t le
     memset(there, 3, length);
     CHECK_OK(rdmux_recv(a, bytes, length, NULL, NULL));
     CHECK_OK(rdmux_send(scene->pair.b, there, length, NULL, NULL, 0));
+    expect_entry(scene->pair.cq_a, RDMUX_WC_RECV, RDMUX_OK); /* a polls, as it has no threads */
     expect_entry(scene->pair.cq_b, RDMUX_WC_SEND, RDMUX_OK);
-    expect_entry(scene->pair.cq_a, RDMUX_WC_RECV, RDMUX_OK);
     assert_memory_equal(there, bytes, length);
     return device.region_keys;
 }
@@ -131,7 +131,7 @@ static void a_request_without_region_uses_one_that_covers_its_bytes(void **state
             assert_int_equal(post_without_region(&scene, bytes + HALF - length, length), finds * 4);
             /* the write and the send alone */
             assert_int_equal(post_without_region(&scene, bytes + HALF - 1, length), finds * 2);
-            assert_int_equal(post_without_region(&scene, bytes + 2 * HALF - 1, length), 0);
+            assert_int_equal(post_without_region(&scene, bytes + (size_t)2 * HALF - 1, length), 0);
         }
         rdmux_mr_deregister(half);
         assert_int_equal(post_without_region(&scene, bytes, LENGTH), finds * 2);

@@ -10,7 +10,8 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-enum { PAGE = 4096, PAGES = 4, SIZE = 1 << 20 };
+enum { PAGES = 4, SIZE = 1 << 20 };
+#define PAGE ((size_t)4096)
 
 static int mmap_error; /* of the next calls with a fake dma-buf; 0: they succeed */
 

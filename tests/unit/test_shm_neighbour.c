@@ -457,7 +457,7 @@ static void endpoints_beyond_the_number_of_marks_share_them(void **state)
 {
     enum { COUNT = SHM_MARK_COUNT + 300 };
     struct crowd *crowd = *state;
-    struct shm_ep **eps = calloc(COUNT, sizeof(*eps));
+    struct shm_ep **eps = calloc(COUNT, sizeof(struct shm_ep *));
     assert_non_null(eps);
     for (size_t i = 0; i < COUNT; i++) {
         eps[i] = fake_object(sizeof(**eps));

@@ -124,7 +124,7 @@ static void one_of_ten_thousand_overlapping_spans_is_found(void **state)
     struct scene scene = set_scene();
     static char items[MANY];
     int outer;
-    add(&scene, 0, MANY * 10, 0, &outer);
+    add(&scene, 0, (uintptr_t)MANY * 10, 0, &outer);
     for (uintptr_t i = 0; i < MANY; i++) {
         const uintptr_t at = i * 7919 % MANY; /* in no order */
         add(&scene, at * 10, at * 10 + 9, 1, &items[at]);
