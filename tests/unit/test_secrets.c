@@ -49,6 +49,13 @@ static bool is_at(const struct wanted *wanted, const uint8_t *bytes)
     return true;
 }
 
+/* The next place in [place, end) with the first byte of what is wanted, or NULL. */
+static const uint8_t *next_first(const struct wanted *wanted, const uint8_t *place,
+                                 const uint8_t *end)
+{
+    return place < end ? memchr(place, wanted->masked[0] ^ MASK, (size_t)(end - place)) : NULL;
+}
+
 /* Counts the places in [first, end), read through mem into a chunk that is not part of it. */
 static size_t count_between(int mem, uint64_t first, uint64_t end, const struct wanted *wanted,
                             uint8_t *chunk)
@@ -57,12 +64,16 @@ static size_t count_between(int mem, uint64_t first, uint64_t end, const struct 
     for (uint64_t at = first; at < end; at += CHUNK - SECRET_MAX) {
         size_t size = end - at < CHUNK ? (size_t)(end - at) : CHUNK;
         ssize_t got = pread(mem, chunk, size, (off_t)at);
-        for (ssize_t i = 0; i + (ssize_t)wanted->size <= got; i++) {
-            if (is_at(wanted, chunk + i)) {
+        size_t places = got < (ssize_t)wanted->size ? 0 : (size_t)got - wanted->size + 1;
+        const uint8_t *place = chunk;
+        while ((place = next_first(wanted, place, chunk + places)) != NULL) {
+            if (is_at(wanted, place)) {
                 printf("# %s at 0x%llx, in the mapping from 0x%llx\n", wanted->name,
-                       (unsigned long long)at + (unsigned long long)i, (unsigned long long)first);
+                       (unsigned long long)at + (unsigned long long)(place - chunk),
+                       (unsigned long long)first);
                 count++;
             }
+            place++;
         }
         if (size < CHUNK) {
             break;
