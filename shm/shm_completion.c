@@ -10,6 +10,8 @@
  * ready set. So a poll costs the same with any number of idle endpoints. */
 #include "shm_copy.h"
 #include "shm_internal.h"
+#include "shm_marks.h"
+#include "shm_watch.h"
 
 #include "api/base/pieces.h"
 
@@ -85,94 +87,6 @@ int rdmux_shm_cq_fd(struct rdmux_provider_cq *base)
     return shm_cq_of(base)->epoll;
 }
 
-enum rdmux_status rdmux_shm_cq_add(struct shm_cq *cq, struct shm_ep *ep)
-{
-    if (cq->count == cq->room) {
-        struct rdmux_fabric *fabric = cq->base.domain->fabric;
-        uint32_t room = cq->room == 0 ? HOT_COUNT : cq->room * 2;
-        struct shm_ep **grown = rdmux_provider_allocate(fabric, room * sizeof(struct shm_ep *));
-        if (grown == NULL) {
-            rdmux_provider_error("shm: out of memory for %u endpoints on one queue", room);
-            return RDMUX_NO_MEMORY;
-        }
-        if (cq->count > 0) {
-            memcpy(grown, cq->eps, cq->count * sizeof(struct shm_ep *));
-        }
-        rdmux_provider_release(fabric, cq->eps);
-        cq->eps = grown;
-        cq->room = room;
-    }
-    ep->place = cq->count;
-    cq->eps[cq->count] = ep;
-    cq->count++;
-    return RDMUX_OK;
-}
-
-static void put_at(struct shm_cq *cq, uint32_t place, struct shm_ep *ep)
-{
-    cq->eps[place] = ep;
-    ep->place = place;
-}
-
-static void swap_places(struct shm_cq *cq, uint32_t one, uint32_t other)
-{
-    struct shm_ep *ep = cq->eps[one];
-    put_at(cq, one, cq->eps[other]);
-    put_at(cq, other, ep);
-}
-
-void rdmux_shm_cq_heed(struct shm_cq *cq, struct shm_ep *ep)
-{
-    if (ep->place >= cq->watched) {
-        swap_places(cq, ep->place, cq->watched);
-        cq->watched++;
-        cq->risen += ep->is_marked ? 1U : 0U;
-    }
-}
-
-/* The endpoint need not be polled from now on. */
-static void stop_heeding(struct shm_cq *cq, struct shm_ep *ep)
-{
-    if (ep->place < cq->watched) {
-        cq->watched--;
-        swap_places(cq, ep->place, cq->watched);
-        cq->risen -= ep->is_marked ? 1U : 0U;
-    }
-}
-
-void rdmux_shm_cq_remove(struct shm_cq *cq, struct shm_ep *ep)
-{
-    if (ep->place == SHM_NOWHERE) {
-        return;
-    }
-    stop_heeding(cq, ep);
-    cq->count--;
-    put_at(cq, ep->place, cq->eps[cq->count]);
-    ep->place = SHM_NOWHERE;
-    for (struct shm_ep **link = &cq->awake; *link != NULL; link = &(*link)->awake_next) {
-        if (*link == ep) {
-            *link = ep->awake_next;
-            break;
-        }
-    }
-}
-
-enum rdmux_status rdmux_shm_cq_watch(struct shm_cq *cq, const void *object, int fd, uint32_t what,
-                                     uint32_t events)
-{
-    struct epoll_event event = { .events = events, .data.u64 = (uint64_t)(uintptr_t)object | what };
-    if (epoll_ctl(cq->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
-        rdmux_provider_error("shm: cannot watch a descriptor: errno %d", errno);
-        return RDMUX_NO_MEMORY;
-    }
-    return RDMUX_OK;
-}
-
-void rdmux_shm_cq_unwatch(struct shm_cq *cq, int fd)
-{
-    (void)epoll_ctl(cq->epoll, EPOLL_CTL_DEL, fd, NULL);
-}
-
 /* Returns whether the endpoint may become idle, once it sleeps. */
 static bool may_idle(const struct shm_ep *ep)
 {
@@ -187,9 +101,9 @@ static void make_hot(struct shm_cq *cq, struct shm_ep *ep)
     }
     uint32_t place = cq->hot_next++ % HOT_COUNT;
     struct shm_ep *other = cq->eps[place];
-    swap_places(cq, ep->place, place);
+    shm_cq_swap(cq, ep->place, place);
     if (other->is_asleep && may_idle(other)) {
-        stop_heeding(cq, other);
+        shm_cq_stop_heeding(cq, other);
     }
 }
 
@@ -201,34 +115,6 @@ enum outcome {
     STUCK,  /* the slot waits for a receive, or its sender is gone */
     BROKEN, /* the endpoint has failed */
 };
-
-/* Breaks the path. told: the status for the peer. */
-static void end_path(struct shm_ep *ep, enum rdmux_status status, enum rdmux_status told,
-                     uint64_t position, const char *text)
-{
-    if (ep->state != SHM_EP_CONNECTED) {
-        return;
-    }
-    rdmux_shm_write_state(ep, SHM_EP_BROKEN);
-    ep->job.request = NULL;
-    (void)shm_consumer_publish(&ep->in);
-    atomic_store_explicit(&ep->mine->status, (uint32_t)told, memory_order_relaxed);
-    atomic_store_explicit(&ep->mine->failed_at, position, memory_order_relaxed);
-    rdmux_shm_tell_end(ep, SHM_FAILED);
-    shm_ring_bell(ep, SHM_WAKE_MESSAGE);
-    rdmux_provider_failed(&ep->base, status, text);
-}
-
-void rdmux_shm_break(struct shm_ep *ep, enum rdmux_status status, uint64_t position,
-                     const char *text)
-{
-    end_path(ep, status, status, position, text);
-}
-
-void rdmux_shm_break_bad_buffer(struct shm_ep *ep)
-{
-    end_path(ep, RDMUX_INVALID, RDMUX_IO, ep->in.tail, rdmux_shm_bad_buffer);
-}
 
 static enum outcome break_off(struct shm_ep *ep, enum rdmux_status status, const char *text)
 {
@@ -793,7 +679,7 @@ static void fall_asleep(struct shm_cq *cq, bool all)
             ep->is_asleep = true;
             *link = ep->awake_next;
             if (may_idle(ep)) {
-                stop_heeding(cq, ep);
+                shm_cq_stop_heeding(cq, ep);
             }
         }
     }

@@ -4,53 +4,21 @@
  * The producer stores a slot, then loads the peer's sleeping word. The consumer stores its sleeping
  * word, then loads the slots. One of them must see the other's store. Messages are frequent and
  * sleeps are rare, so the consumer pays for both: membarrier(2) runs a full barrier on the producer
- * too. */
+ * too.
+ *
+ * An endpoint that has changed its cq tells its peer of the new doorbell by the socket, before it
+ * first sleeps there. The peer takes the news before it rings. */
 #include "shm_internal.h"
+#include "shm_marks.h"
+#include "shm_watch.h"
 
-#include <linux/membarrier.h>
 #include <poll.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
-enum { ALIVE_NS = 10 * 1000 * 1000 };
-
-bool rdmux_shm_membarrier_register(void)
-{
-    long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0U, 0);
-    return commands > 0 && (commands & MEMBARRIER_CMD_GLOBAL_EXPEDITED) != 0 &&
-           syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0U, 0) == 0;
-}
-
-void rdmux_shm_membarrier(void)
-{
-    (void)syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0U, 0);
-}
-
-#if SHM_TSAN
-/* ThreadSanitizer knows no fences; an exchange is one on the machines it runs on. */
-void rdmux_shm_fence(void)
-{
-    _Atomic uint32_t word = 0;
-    (void)atomic_exchange(&word, 1);
-}
-#else
-void rdmux_shm_fence(void)
-{
-    atomic_thread_fence(memory_order_seq_cst);
-}
-#endif
-
-static void ring_bell(struct shm_ep *ep, int bell)
-{
-    static const uint64_t one = 1;
-    ep->base.system_calls++;
-    /* The write fails only if the counter is full, and then the other side is awake. The write
-     * never waits, unless a peer clears O_NONBLOCK: docs/SECURITY.md, "What shared memory cannot
-     * protect". */
-    ssize_t ignored = write(bell, &one, sizeof(one));
-    (void)ignored;
-}
+enum {
+    ALIVE_NS = 10 * 1000 * 1000,
+    FOLLOW_MESSAGES = 8192, /* most messages that the socket can hold, with a large buffer */
+};
 
 void rdmux_shm_wake_peer(struct shm_ep *ep)
 {
@@ -60,25 +28,13 @@ void rdmux_shm_wake_peer(struct shm_ep *ep)
     }
     shm_follow_peer(ep); /* the peer has stored its news before it set the word */
     if (ep->queue == NULL || rdmux_shm_mark_set(ep->queue->ready, ep->their_mark)) {
-        ring_bell(ep, ep->peer.their_bell);
+        shm_bell_write(ep, ep->peer.their_bell);
     }
-}
-
-void rdmux_shm_kick_owner(struct shm_ep *ep)
-{
-    struct shm_cq *cq = shm_cq_of(ep->base.cq);
-    cq->armed = SHM_KICKED;
-    ring_bell(ep, cq->bell);
 }
 
 void rdmux_shm_wake_up(struct shm_ep *ep)
 {
-    struct shm_cq *cq = shm_cq_of(ep->base.cq);
-    ep->is_asleep = false;
-    atomic_store_explicit(&ep->mine->sleeping, 0, memory_order_relaxed);
-    ep->awake_next = cq->awake;
-    cq->awake = ep;
-    rdmux_shm_cq_heed(cq, ep);
+    rdmux_shm_cq_awaken(ep);
     shm_follow_peer(ep); /* so that news do not pile up while this side sends nothing */
 }
 
@@ -100,4 +56,43 @@ bool rdmux_shm_peer_is_gone(struct shm_ep *ep)
         ep->peer.alive_at_ns = now_ns;
     }
     return ep->is_gone && !ep->is_lost;
+}
+
+/* ---------------------------------------------------------------------------- changes of the cq */
+
+void rdmux_shm_queue_tell(struct shm_ep *ep)
+{
+    const struct shm_queue_message message = { .mark = ep->mark };
+    uint8_t bytes[SHM_REGION_SIZE];
+    rdmux_shm_queue_message_encode(&message, bytes);
+    const int fds[SHM_QUEUE_FDS] = {
+        shm_cq_of(ep->base.cq)->bell,
+        shm_domain_of(ep->base.cq->domain)->regions_fd,
+        ep->neighbour->ready_fd,
+    };
+    ep->base.system_calls++;
+    enum rdmux_status status = rdmux_shm_socket_send(ep->peer.socket, bytes, sizeof(bytes), fds,
+                                                     SHM_QUEUE_FDS);
+    uint32_t moves = atomic_load_explicit(&ep->mine->moves, memory_order_relaxed);
+    atomic_store_explicit(&ep->mine->moves, moves + 1, memory_order_release);
+    if (status == RDMUX_PEER_GONE) {
+        ep->is_gone = true;
+    }
+    ep->is_untold = status != RDMUX_OK && status != RDMUX_PEER_GONE;
+    if (ep->is_untold) {
+        shm_ring_bell(ep, SHM_WAKE_MESSAGE); /* a peer that wakes up empties the socket */
+    }
+}
+
+/* A peer that sends without end must not hold this side up. */
+void rdmux_shm_queue_follow(struct shm_ep *ep)
+{
+    uint32_t budget = FOLLOW_MESSAGES;
+    do {
+        if (budget-- == 0) {
+            rdmux_shm_queue_lose(ep);
+            return;
+        }
+        rdmux_shm_mappings_reserve(ep);
+    } while (rdmux_shm_message_take(ep));
 }

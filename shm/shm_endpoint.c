@@ -10,6 +10,7 @@
  * A peer of an older version has no ready sets. It rings a doorbell of the endpoint alone, which
  * says which endpoint has work. */
 #include "shm_internal.h"
+#include "shm_watch.h"
 
 #include "api/base/secrets.h"
 

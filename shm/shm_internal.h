@@ -4,6 +4,7 @@
 #ifndef RDMUX_SHM_INTERNAL_H
 #define RDMUX_SHM_INTERNAL_H
 
+#include "shm_barrier.h"
 #include "shm_layout.h"
 #include "shm_ring.h"
 #include "shm_socket.h"
@@ -19,17 +20,6 @@
 #include <stdint.h>
 #include <sys/types.h>
 #include <sys/uio.h>
-
-#if defined(__SANITIZE_THREAD__)
-#define SHM_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define SHM_TSAN 1
-#endif
-#endif
-#ifndef SHM_TSAN
-#define SHM_TSAN 0
-#endif
 
 #define SHM_LIKELY(x) __builtin_expect(!!(x), 1)
 #define SHM_UNLIKELY(x) __builtin_expect(!!(x), 0)
@@ -347,6 +337,15 @@ void rdmux_shm_write_state(struct shm_ep *ep, enum shm_ep_state next);
 /* The only writer of this side's word for the peer: SHM_CLOSED or SHM_FAILED. Comes last, after the
  * words that tell the cause. */
 void rdmux_shm_tell_end(struct shm_ep *ep, uint32_t end);
+/* Breaks the path because of the peer's request in slot `position`, or of an error found here.
+ * Tells the peer, then the core. [data path] */
+void rdmux_shm_break(struct shm_ep *ep, enum rdmux_status status, uint64_t position,
+                     const char *text);
+/* Breaks the path because a request's memory on this side is not mapped. The core gets
+ * RDMUX_INVALID. The peer did nothing wrong and gets RDMUX_IO. */
+void rdmux_shm_break_bad_buffer(struct shm_ep *ep);
+/* Error text for pieces that are not mapped. */
+extern const char rdmux_shm_bad_buffer[];
 
 /* ---------------------------------------------------------------------------------- segment */
 
@@ -387,23 +386,30 @@ RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_queue_join(struct shm_ep *ep, int r
                                                         int regions_fd, int *bell);
 /* Does nothing for an endpoint without queue. */
 void rdmux_shm_queue_leave(struct shm_ep *ep);
-/* Tells the peer by which doorbell, ready set and mark it reaches the endpoint at its new cq.
- * ep->is_untold stays true if the socket is full; then the peer is asked to empty it. */
-void rdmux_shm_queue_tell(struct shm_ep *ep);
 /* The peer has told that it is at another queue: fds are its `count` descriptors, and those that
  * are taken over become -1. If the peer cannot be woken there, it counts as gone. */
 void rdmux_shm_queue_change(struct shm_ep *ep, uint32_t mark, int *fds, size_t count);
-/* Slow path of shm_follow_peer(). */
-void rdmux_shm_queue_follow(struct shm_ep *ep);
+/* The peer is where this side cannot wake it: the path ends as if the peer's process had. */
+void rdmux_shm_queue_lose(struct shm_ep *ep);
 /* Checks that a write to the peer's doorbell does not wait by itself. The peer can change that
  * later: docs/SECURITY.md, "What shared memory cannot protect". */
 RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_bell_check(int fd);
-/* Marks the endpoint in the peer's ready set. Returns whether the caller has to ring: the queue
- * slept. [data path] */
-bool rdmux_shm_mark_set(struct shm_ready *ready, uint32_t mark);
-/* Takes one word of marks that have come, and moves on to the next word. Returns its bits; *first
- * is the mark of bit 0. 0: none was set after all. [data path] */
-uint64_t rdmux_shm_marks_take(struct shm_neighbour *neighbour, uint32_t *first);
+
+/* --------------------------------------------------------------------------------- doorbell */
+
+/* Slow path of shm_ring_bell(). [data path] */
+void rdmux_shm_wake_peer(struct shm_ep *ep);
+/* Slow path of shm_wake_up(): the cq polls the endpoint, and the peer need not ring until the
+ * endpoint sleeps again. [data path] */
+void rdmux_shm_wake_up(struct shm_ep *ep);
+/* Returns whether the peer's process has ended or closed its socket. Asks the kernel at most once
+ * in 10 ms. [data path] */
+bool rdmux_shm_peer_is_gone(struct shm_ep *ep);
+/* Tells the peer by which doorbell, ready set and mark it reaches the endpoint at its new cq.
+ * ep->is_untold stays true if the socket is full; then the peer is asked to empty it. */
+void rdmux_shm_queue_tell(struct shm_ep *ep);
+/* Slow path of shm_follow_peer(). */
+void rdmux_shm_queue_follow(struct shm_ep *ep);
 
 /* Takes the peer's news of its queue, if there are any. [data path] */
 static inline void shm_follow_peer(struct shm_ep *ep)
@@ -415,32 +421,7 @@ static inline void shm_follow_peer(struct shm_ep *ep)
     }
 }
 
-static inline bool shm_has_marks(const struct shm_neighbour *neighbour)
-{
-    return neighbour->ready != NULL &&
-           atomic_load_explicit(&neighbour->ready->summary, memory_order_relaxed) != 0;
-}
-
-/* --------------------------------------------------------------------------------- doorbell */
-
-/* Registers the process for membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED). False: the kernel lacks
- * it. */
-bool rdmux_shm_membarrier_register(void);
-/* Runs a full barrier on every thread of every registered process. [data path] */
-void rdmux_shm_membarrier(void);
-/* Runs a full barrier on this thread. [data path] */
-void rdmux_shm_fence(void);
-/* Slow path of shm_ring_bell(). [data path] */
-void rdmux_shm_wake_peer(struct shm_ep *ep);
-/* Slow path of shm_wake_owner(). [data path] */
-void rdmux_shm_kick_owner(struct shm_ep *ep);
-/* Slow path of shm_wake_up(): the cq polls the endpoint, and the peer need not ring until the
- * endpoint sleeps again. [data path] */
-void rdmux_shm_wake_up(struct shm_ep *ep);
-/* Returns whether the peer's process has ended or closed its socket. Asks the kernel at most once
- * in 10 ms. [data path] */
-bool rdmux_shm_peer_is_gone(struct shm_ep *ep);
-
+/* Lets the cq poll an endpoint that may sleep. [data path] */
 static inline void shm_wake_up(struct shm_ep *ep)
 {
     if (SHM_UNLIKELY(ep->is_asleep)) {
@@ -474,15 +455,6 @@ static inline void shm_ring_bell(struct shm_ep *ep, uint32_t wake)
     shm_light_barrier(ep);
     if (atomic_load_explicit(&ep->theirs->sleeping, memory_order_relaxed) & wake) {
         rdmux_shm_wake_peer(ep);
-    }
-}
-
-/* Makes the cq's descriptor readable if the cq is armed: its owner may sleep while another thread
- * posts. [data path] */
-static inline void shm_wake_owner(struct shm_ep *ep)
-{
-    if (shm_cq_of(ep->base.cq)->armed == SHM_ARMED) {
-        rdmux_shm_kick_owner(ep);
     }
 }
 
@@ -562,6 +534,9 @@ enum rdmux_status rdmux_shm_post_recv(struct rdmux_provider_ep *base,
 /* Makes progress on posted requests: retires slots that the peer has executed, continues the job in
  * flight. Returns how much was done. [data path] */
 size_t rdmux_shm_advance(struct shm_ep *ep);
+/* Returns whether these pieces of this process's memory are mapped, as EFAULT does not tell which
+ * side's memory is at fault. Asks the kernel for each page, so call it only after a failure. */
+bool rdmux_shm_pieces_are_mapped(const struct iovec *pieces, size_t count);
 
 /* ------------------------------------------------------------------------------- completion */
 
@@ -570,31 +545,5 @@ void rdmux_shm_cq_close(struct rdmux_provider_cq *base);
 size_t rdmux_shm_poll(struct rdmux_provider_cq *base, size_t budget);
 enum rdmux_status rdmux_shm_arm(struct rdmux_provider_cq *base);
 int rdmux_shm_cq_fd(struct rdmux_provider_cq *base);
-
-/* Epoll event data: the address of the endpoint, or for SHM_WATCH_PID of the neighbour, plus one of
- * these. The bell of the cq has no address. */
-enum { SHM_WATCH_BELL = 0, SHM_WATCH_SOCKET = 1, SHM_WATCH_PID = 2, SHM_WATCH_MASK = 3 };
-
-RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_cq_add(struct shm_cq *cq, struct shm_ep *ep);
-void rdmux_shm_cq_remove(struct shm_cq *cq, struct shm_ep *ep);
-RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_cq_watch(struct shm_cq *cq, const void *object, int fd,
-                                                      uint32_t what, uint32_t events);
-void rdmux_shm_cq_unwatch(struct shm_cq *cq, int fd);
-/* Adds a connected endpoint to those that poll looks at. [data path] */
-void rdmux_shm_cq_heed(struct shm_cq *cq, struct shm_ep *ep);
-
-/* Breaks the path because of the peer's request in slot `position`, or of an error found here.
- * Tells the peer, then the core. [data path] */
-void rdmux_shm_break(struct shm_ep *ep, enum rdmux_status status, uint64_t position,
-                     const char *text);
-/* Breaks the path because a request's memory on this side is not mapped. The core gets
- * RDMUX_INVALID. The peer did nothing wrong and gets RDMUX_IO. */
-void rdmux_shm_break_bad_buffer(struct shm_ep *ep);
-
-/* Returns whether these pieces of this process's memory are mapped, as EFAULT does not tell which
- * side's memory is at fault. Asks the kernel for each page, so call it only after a failure. */
-bool rdmux_shm_pieces_are_mapped(const struct iovec *pieces, size_t count);
-/* Error text for pieces that are not mapped. */
-extern const char rdmux_shm_bad_buffer[];
 
 #endif

@@ -111,8 +111,8 @@ enum rdmux_status rdmux_shm_mr_register(struct rdmux_provider_mr *base,
 }
 
 /* Calls look for the endpoints whose peers may reach the region, until it returns true. The
- * domain's mutex is held. A region that few have reached must not cost a look at each endpoint: each set-up
- * has one. Returns whether look has returned true. */
+ * domain's mutex is held. A region that few have reached must not cost a look at each endpoint:
+ * each set-up has one. Returns whether look has returned true. */
 static bool any_that_reaches(const struct shm_domain *domain, const struct shm_mr *mr,
                              bool (*look)(struct shm_ep *ep))
 {

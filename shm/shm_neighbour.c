@@ -4,9 +4,9 @@
  * its ready set and its region table. So an endpoint has no descriptor of its own but its socket.
  *
  * An endpoint that changes its cq leaves the neighbour at the old one and joins another at the new
- * one. It tells its peer by the socket, before it first sleeps there; the peer takes the news
- * before it rings. */
+ * one. */
 #include "shm_internal.h"
+#include "shm_watch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,8 +21,6 @@ enum {
     NEIGHBOURS_FIRST = 4, /* initial size of a cq's table of neighbours */
     MARKED_FIRST = 8,     /* initial size of a neighbour's table of marks; a power of two */
     SEARCHES = 16,        /* marks that are tried before the table grows */
-    WORD_BITS = 64,
-    FOLLOW_MESSAGES = 8192, /* most messages that the socket can hold, with a large buffer */
 };
 
 /* -------------------------------------------------------------------------------- neighbours */
@@ -269,34 +267,6 @@ void rdmux_shm_neighbour_leave(struct shm_ep *ep)
     }
 }
 
-/* A bit of the summary is taken before its word, as the peer sets them in the opposite order: a
- * mark that this call misses has a bit of the summary again. */
-uint64_t rdmux_shm_marks_take(struct shm_neighbour *neighbour, uint32_t *first)
-{
-    struct shm_ready *ready = neighbour->ready;
-    uint64_t summary = atomic_load_explicit(&ready->summary, memory_order_relaxed);
-    uint32_t from = neighbour->next_word;
-    uint64_t later = summary & (UINT64_MAX << from);
-    if (summary == 0) {
-        return 0;
-    }
-    uint32_t word = (uint32_t)__builtin_ctzll(later != 0 ? later : summary);
-    neighbour->next_word = (word + 1) % SHM_MARK_WORDS;
-    *first = word * WORD_BITS;
-    (void)atomic_fetch_and(&ready->summary, ~(UINT64_C(1) << word));
-    /* Pairs with rdmux_shm_mark_set(): the slots behind the marks are seen. */
-    return atomic_exchange(&ready->marks[word], 0);
-}
-
-bool rdmux_shm_mark_set(struct shm_ready *ready, uint32_t mark)
-{
-    (void)atomic_fetch_or(&ready->marks[mark / WORD_BITS], UINT64_C(1) << (mark % WORD_BITS));
-    (void)atomic_fetch_or(&ready->summary, UINT64_C(1) << (mark / WORD_BITS));
-    rdmux_shm_fence(); /* pairs with the fence of rdmux_shm_arm() */
-    return atomic_load_explicit(&ready->sleeping, memory_order_relaxed) != 0 &&
-           atomic_exchange_explicit(&ready->sleeping, 0, memory_order_acq_rel) != 0;
-}
-
 /* ------------------------------------------------------------------------------ peers' queues */
 
 enum rdmux_status rdmux_shm_bell_check(int fd)
@@ -428,37 +398,14 @@ void rdmux_shm_queue_leave(struct shm_ep *ep)
 
 /* ---------------------------------------------------------------------------- changes of the cq */
 
-void rdmux_shm_queue_tell(struct shm_ep *ep)
-{
-    const struct shm_queue_message message = { .mark = ep->mark };
-    uint8_t bytes[SHM_REGION_SIZE];
-    rdmux_shm_queue_message_encode(&message, bytes);
-    const int fds[SHM_QUEUE_FDS] = {
-        shm_cq_of(ep->base.cq)->bell,
-        shm_domain_of(ep->base.cq->domain)->regions_fd,
-        ep->neighbour->ready_fd,
-    };
-    ep->base.system_calls++;
-    enum rdmux_status status = rdmux_shm_socket_send(ep->peer.socket, bytes, sizeof(bytes), fds,
-                                                     SHM_QUEUE_FDS);
-    uint32_t moves = atomic_load_explicit(&ep->mine->moves, memory_order_relaxed);
-    atomic_store_explicit(&ep->mine->moves, moves + 1, memory_order_release);
-    if (status == RDMUX_PEER_GONE) {
-        ep->is_gone = true;
-    }
-    ep->is_untold = status != RDMUX_OK && status != RDMUX_PEER_GONE;
-    if (ep->is_untold) {
-        shm_ring_bell(ep, SHM_WAKE_MESSAGE); /* a peer that wakes up empties the socket */
-    }
-}
-
-/* The path ends as if the peer's process had. */
-static void give_up_peer(struct shm_ep *ep)
+void rdmux_shm_queue_lose(struct shm_ep *ep)
 {
     ep->is_lost = true;
     ep->is_gone = true;
     if (ep->state == SHM_EP_CONNECTED) {
-        shm_wake_up(ep);
+        if (ep->is_asleep) {
+            rdmux_shm_cq_awaken(ep);
+        }
         shm_wake_owner(ep);
     }
 }
@@ -469,7 +416,7 @@ void rdmux_shm_queue_change(struct shm_ep *ep, uint32_t mark, int *fds, size_t c
     struct shm_domain *domain = shm_domain_of(ep->base.cq->domain);
     struct shm_queue *queue = NULL;
     if (ep->queue == NULL || count != SHM_QUEUE_FDS || mark >= SHM_MARK_COUNT) {
-        give_up_peer(ep);
+        rdmux_shm_queue_lose(ep);
         return;
     }
     (void)pthread_mutex_lock(&domain->mutex);
@@ -481,19 +428,6 @@ void rdmux_shm_queue_change(struct shm_ep *ep, uint32_t mark, int *fds, size_t c
     }
     (void)pthread_mutex_unlock(&domain->mutex);
     if (queue == NULL) {
-        give_up_peer(ep);
+        rdmux_shm_queue_lose(ep);
     }
-}
-
-/* A peer that sends without end must not hold this side up. */
-void rdmux_shm_queue_follow(struct shm_ep *ep)
-{
-    uint32_t budget = FOLLOW_MESSAGES;
-    do {
-        if (budget-- == 0) {
-            give_up_peer(ep);
-            return;
-        }
-        rdmux_shm_mappings_reserve(ep);
-    } while (rdmux_shm_message_take(ep));
 }

@@ -257,8 +257,8 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
 }
 
-/* Many set-ups follow each other within moments, and each has an offer. The kernel is asked ten times
- * a second: it takes six system calls below /proc. */
+/* Many set-ups follow each other within moments, and each has an offer. The kernel is asked ten
+ * times a second: it takes six system calls below /proc. */
 enum rdmux_status rdmux_shm_reach_of_this_process(struct shm_reach *out)
 {
     enum { FRESH_NS = 100 * 1000 * 1000 };

@@ -10,6 +10,7 @@
  * A request that the peer executes is done when the peer's consumed count is past its slot. */
 #include "shm_copy.h"
 #include "shm_internal.h"
+#include "shm_watch.h"
 
 #include "api/base/pieces.h"
 #include "api/base/range.h"
@@ -160,10 +161,6 @@ static bool tell_message(struct shm_ep *ep, uint8_t kind, struct rdmux_request *
 }
 
 /* ---------------------------------------------------------------- touching the peer's memory */
-
-const char
-    rdmux_shm_bad_buffer[] = "shm: the memory of a request is not mapped any more; keep it until "
-                             "the request completes";
 
 /* Returns whether the piece is mapped. Asks the kernel for a byte of each page. */
 static bool is_mapped(const struct iovec *piece)

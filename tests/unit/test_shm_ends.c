@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The end of a peer over shared memory, as seen by the queue that waits for it. */
+#include "shm/shm_watch.h"
 #include "tests/unit/shm_pair.h"
 
 #include <poll.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Many endpoints between two queues of the shm provider: what they share, and how a queue finds the
  * few that have work. */
+#include "shm/shm_watch.h"
 #include "tests/unit/shm_pair.h"
 
 #include <dirent.h>
