@@ -88,7 +88,6 @@ static void limit_initiator(struct side *side)
             word++;
         }
     }
-    BARRIER(side);
     side_finish(side);
 }
 
@@ -187,11 +186,13 @@ static void pause_rounds_initiator(struct side *side, struct rdmux_ep *const *ep
 static void pause_initiator(struct side *side)
 {
     struct rdmux_ep *eps[2];
+    struct rdmux_ep_attr attr = ep_attr_of(side);
     uint8_t pauses = 0;
+    attr.send_depth = PAUSE_DEPTH; /* the messages that wait are posted all at once */
     side_open(side, NULL);
     side_meet(side);
     for (unsigned i = 0; i < COUNT_OF(eps); i++) {
-        eps[i] = side_pair(side, NULL);
+        eps[i] = side_pair(side, &attr);
     }
     EXPECT_STATUS(rdmux_ep_pause(eps[0], 1), RDMUX_INVALID); /* it has no SRQ */
     TAKE(side, &pauses, sizeof(pauses));
@@ -271,6 +272,7 @@ static void pause_target(struct side *side)
     GIVE(side, &pauses, sizeof(pauses));
     pause_rounds_target(side, &pausing, pauses != 0, PAUSE_EARLY, 0);
     pause_rounds_target(side, &pausing, pauses != 0, PAUSE_LATE, PAUSE_PROMISED);
+    BARRIER(side);
     for (unsigned i = 0; i < COUNT_OF(pausing.eps); i++) {
         side_close_ep(side, pausing.eps[i]);
     }
@@ -409,7 +411,6 @@ static void kinds_initiator(struct side *side)
     kinds_fill(side, again, 0, KINDS_DEPTH);
     BARRIER(side);
     kinds_fill(side, eps[KINDS_EPS - 1], word + KINDS_DEPTH, KINDS_DEPTH - KINDS_SHARE);
-    BARRIER(side);
     side_finish(side);
 }
 
@@ -512,18 +513,15 @@ static void kinds_target(struct side *side)
 static const struct conformance_case cases[] = {
     { "2.16",
       "SRQ_LIMIT comes once when fewer receives than the limit are left, and again after a post "
-      "that "
-      "reached the limit",
+      "that reached the limit",
       NEEDS_SRQ | NEEDS_SEND, 20, 0, limit_initiator, limit_target },
     { "2.17, -2.17, 2.2, 1.5",
       "messages of a paused endpoint wait while another endpoint of the SRQ gets its own, and come "
-      "in "
-      "order when it continues",
+      "in order when it continues",
       NEEDS_SRQ | NEEDS_SEND, 30, 0, pause_initiator, pause_target },
     { "2.14, -2.14, 2.1, 7.9, -7.9, 7.11",
       "endpoints over two kinds of paths share an SRQ: no receive is lost or used twice, in "
-      "whatever "
-      "order messages come and endpoints end",
+      "whatever order messages come and endpoints end",
       NEEDS_SRQ | NEEDS_SEND, 60, 0, kinds_initiator, kinds_target },
 };
 
