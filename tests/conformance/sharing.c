@@ -410,7 +410,9 @@ static void kinds_initiator(struct side *side)
     BARRIER(side);
     kinds_fill(side, again, 0, KINDS_DEPTH);
     BARRIER(side);
-    kinds_fill(side, eps[KINDS_EPS - 1], word + KINDS_DEPTH, KINDS_DEPTH - KINDS_SHARE);
+    kinds_fill(side, again, KINDS_DEPTH, 1);
+    BARRIER(side);
+    kinds_fill(side, eps[KINDS_EPS - 1], word + KINDS_DEPTH, KINDS_DEPTH - 1 - KINDS_SHARE);
     side_finish(side);
 }
 
@@ -499,8 +501,11 @@ static void kinds_target(struct side *side)
     kinds_empty(side, &receives, eps, came, KINDS_DEPTH);
     kinds_refill(&receives);
     BARRIER(side);
-    /* The other endpoint keeps none of the receives that it does not use, but those of its device. */
-    kinds_empty(side, &receives, eps, came, KINDS_DEPTH - KINDS_SHARE);
+    /* With a message, an endpoint whose peer is promised receives is lent more of them. It keeps
+     * none that it does not use, but those of its device. */
+    kinds_empty(side, &receives, eps, came, 1);
+    BARRIER(side);
+    kinds_empty(side, &receives, eps, came, KINDS_DEPTH - 1 - KINDS_SHARE);
     kinds_refill(&receives); /* the SRQ's end drops them */
     BARRIER(side);
     side_close_ep(side, eps[0]);
