@@ -51,10 +51,11 @@ refuses_what_binds_elsewhere() {
     }
 }
 
-# over_adapters COMMAND...: runs it over simulated adapters, one of each kind.
+# over_adapters COMMAND...: runs it over simulated adapters, one of each kind. They share the
+# addresses of one interface, which the connection manager gives to the first; iwarp needs them.
 over_adapters() {
     LD_PRELOAD=$RDMUX_BUILD/lib/libsimverbs.so \
-        SIM_VERBS='link=ib,name=ib0;link=roce,name=r0;link=iwarp,name=iw0' "$@"
+        SIM_VERBS='link=iwarp,name=iw0;link=roce,name=r0;link=ib,name=ib0' "$@"
 }
 
 without_adapters() {
