@@ -38,17 +38,27 @@ static inline size_t collect_completions(struct rdmux_cq *cq, struct rdmux_wc *w
     return rdmux_list_empty(&cq->pending) ? 0 : rdmux_cq_take(cq, wc, max);
 }
 
-/* A poll with max 0, or the first poll after an arm. */
+static size_t poll_once(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
+{
+    if (max != 0) {
+        return collect_completions(cq, wc, max);
+    }
+    rdmux_cq_progress(cq);
+    rdmux_cq_drain(cq);
+    return 0;
+}
+
+/* A poll with max 0, or the first poll after an arm. A program that finds no completion behind its
+ * wake-up was woken by a control channel or by mail. This poll serves these, or the descriptor
+ * would stay readable until the service thread has a processor. */
 static __attribute__((noinline)) size_t poll_otherwise(struct rdmux_cq *cq, struct rdmux_wc *wc,
                                                        size_t max)
 {
+    const bool was_armed = atomic_load_explicit(&cq->armed, memory_order_relaxed) != RDMUX_UNARMED;
     rdmux_cq_untell(cq, RDMUX_UNARMED);
-    size_t count = 0;
-    if (max != 0) {
-        count = collect_completions(cq, wc, max);
-    } else {
-        rdmux_cq_progress(cq);
-        rdmux_cq_drain(cq);
+    size_t count = poll_once(cq, wc, max);
+    if (count == 0 && was_armed && rdmux_list_empty(&cq->pending) && rdmux_cq_look_for_errands(cq)) {
+        count = poll_once(cq, wc, max);
     }
     rdmux_cq_rearm(cq);
     return count;

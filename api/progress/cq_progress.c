@@ -5,6 +5,7 @@
  */
 #include "api/progress/cq_progress.h"
 
+#include "api/base/compiler.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
@@ -295,6 +296,19 @@ void rdmux_cq_stay_armed(struct rdmux_cq *cq)
                                   (atomic_load(rdmux_cq_signal(cq)) & RDMUX_SIGNAL_ATTEND) != 0)) {
         rdmux_cq_tell(cq);
     }
+}
+
+bool rdmux_cq_look_for_errands(struct rdmux_cq *cq)
+{
+    struct pollfd fds[] = {
+        { .fd = cq->wake_fd, .events = POLLIN },
+        { .fd = cq->control_fd, .events = POLLIN },
+    };
+    if (poll(fds, RDMUX_COUNT_OF(fds), 0) <= 0) {
+        return false;
+    }
+    rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
+    return true;
 }
 
 enum rdmux_status rdmux_cq_look(struct rdmux_cq *cq)

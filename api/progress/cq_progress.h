@@ -29,6 +29,9 @@ void rdmux_cq_rearm(struct rdmux_cq *cq);
 void rdmux_cq_stay_armed(struct rdmux_cq *cq);
 /* Polls the descriptors that rdmux_cq_sleep() sleeps on. */
 enum rdmux_status rdmux_cq_look(struct rdmux_cq *cq);
+/* Returns whether mail or a control channel makes the cq's descriptor readable, and asks the next
+ * round to attend to it. */
+bool rdmux_cq_look_for_errands(struct rdmux_cq *cq);
 
 /* cq_domain.c */
 enum rdmux_status rdmux_cq_open_descriptors(struct rdmux_cq *cq);
