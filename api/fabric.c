@@ -6,6 +6,7 @@
 #include "api/data/cq_service.h"
 #include "api/failover/failover.h"
 #include "api/life.h"
+#include "api/loop/exit.h"
 #include "api/loop/service.h"
 #include "api/loop/worker.h"
 #include "api/object/offer.h"
@@ -13,6 +14,7 @@
 #include "api/object/target.h"
 #include "negotiation/auth.h"
 #include "negotiation/filter.h"
+#include "negotiation/openssl_life.h"
 #include "providers/registry.h"
 #include "shm/shm_provider.h"
 #include "tcp_fallback/tcp_provider.h"
@@ -271,7 +273,11 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
 
     bool environment = (all.flags & RDMUX_FABRIC_IGNORE_ENVIRONMENT) == 0;
     const char *log_text = environment ? secure_getenv("RDMUX_LOG") : NULL;
+    rdmux_openssl_keep();
     status = map_alive(fabric);
+    if (status == RDMUX_OK) {
+        status = rdmux_exit_register();
+    }
     if (status == RDMUX_OK && log_text != NULL && *log_text != '\0') {
         status = take_log_environment(fabric, log_text);
     }

@@ -4,6 +4,7 @@
 
 #include "api/accept/turns.h"
 #include "api/core/fabric.h"
+#include "api/loop/exit.h"
 #include "api/loop/service.h"
 
 #include <assert.h>
@@ -130,10 +131,15 @@ static void *shakes_main(void *argument)
     struct rdmux_shakes *shakes = argument;
     pthread_mutex_lock(&shakes->lock);
     while (!shakes->stop) {
-        struct rdmux_shake *shake = take_next(shakes);
+        const bool has_turn = rdmux_exit_begin_turn();
+        struct rdmux_shake *shake = has_turn ? take_next(shakes) : NULL;
         if (shake != NULL) {
             run_shakes(shakes, shake);
-        } else {
+        }
+        if (has_turn) {
+            rdmux_exit_end_turn();
+        }
+        if (shake == NULL) { /* until another one comes, or, while the process ends, until stop */
             pthread_cond_wait(&shakes->changed, &shakes->lock);
         }
     }

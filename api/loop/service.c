@@ -5,6 +5,7 @@
 #include "api/base/compiler.h"
 #include "api/base/error.h"
 #include "api/base/hooks.h"
+#include "api/loop/exit.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -220,18 +221,36 @@ static int until_ms(struct rdmux_fabric *fabric, uint64_t deadline_ns)
     return ms > INT_MAX ? INT_MAX : (int)ms;
 }
 
+/* The process is ending. A thread that returned would call OpenSSL, which has a destructor for each
+ * thread, so this one stays until its fabric is closed, if it ever is. */
+static void await_stop(struct rdmux_service *service)
+{
+    while (!atomic_load(&service->stop)) {
+        struct pollfd fd = { .fd = service->wake_fd, .events = POLLIN };
+        uint64_t count;
+        ssize_t taken = poll(&fd, 1, -1) > 0 ? read(service->wake_fd, &count, sizeof(count)) : 0;
+        (void)taken;
+    }
+}
+
 static void *service_main(void *argument)
 {
     struct rdmux_service *service = argument;
     while (!atomic_load(&service->stop)) {
+        if (!rdmux_exit_begin_turn()) {
+            await_stop(service);
+            break;
+        }
         pthread_mutex_lock(&service->step_lock);
         uint64_t deadline = step_watches(service);
         pthread_mutex_unlock(&service->step_lock);
+        int timeout_ms = until_ms(service->fabric, deadline);
+        rdmux_exit_end_turn();
         if (atomic_load(&service->stop)) {
             break; /* the step may have consumed the wake-up of rdmux_service_stop() */
         }
         struct pollfd fd = { .fd = service->epoll_fd, .events = POLLIN };
-        poll(&fd, 1, until_ms(service->fabric, deadline));
+        poll(&fd, 1, timeout_ms);
     }
     return NULL;
 }

@@ -3,14 +3,18 @@
  * does. */
 #include "harness.h"
 
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 enum { PAGE = 4096 };
 
@@ -659,6 +663,65 @@ static void descriptors_target(struct side *side)
     expect_no_longer_shared(shared);
 }
 
+/* ---------------------------------------------------------------------- a peer that says nothing */
+
+enum { TURNS = 64, NEWS = 2 }; /* the connection, and the peer's bytes, each in one or two events */
+
+/* Polls, arms and looks at the descriptor; returns in how many turns it was readable. */
+static unsigned count_wakes(struct side *side)
+{
+    struct pollfd look = { .fd = rdmux_cq_fd(side->queue.cq), .events = POLLIN };
+    struct rdmux_wc wc;
+    unsigned count = 0;
+    for (unsigned i = 0; i < TURNS; i++) {
+        const size_t entries = rdmux_cq_poll(side->queue.cq, &wc, 1);
+        EXPECT(entries == 0, "an entry: %s", wc_text(&wc));
+        count += rdmux_cq_arm(side->queue.cq) != RDMUX_OK || poll(&look, 1, 0) != 0;
+    }
+    return count;
+}
+
+/* Without a service thread nothing but the polls of this loop can end what wakes it. */
+static void silent_peer(struct side *side)
+{
+    struct sockaddr_in name = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    socklen_t length = sizeof(name);
+    char address[RDMUX_ADDRESS_MAX];
+    struct rdmux_fabric_attr fabric_attr = fabric_attr_of(side);
+    struct rdmux_ep_attr attr = still_ep_attr_of(side);
+    struct rdmux_ep *ep = NULL;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT(fd >= 0 && bind(fd, (const struct sockaddr *)&name, length) == 0 && listen(fd, 4) == 0 &&
+               getsockname(fd, (struct sockaddr *)&name, &length) == 0,
+           "no socket: %s", strerror(errno));
+    side->descriptors[fd] = true;
+    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", (unsigned)ntohs(name.sin_port));
+    fabric_attr.flags |= RDMUX_FABRIC_NO_SERVICE_THREAD;
+    attr.setup_timeout_ms = 600000;
+    side_open(side, &fabric_attr);
+    EXPECT_STATUS(rdmux_connect(side->fabric, side->queue.cq, address, &attr, 0, &ep),
+                  RDMUX_IN_PROGRESS);
+    side_track(side, ep);
+    int peer = accept(fd, NULL, NULL);
+    EXPECT(peer >= 0, "accept: %s", strerror(errno));
+    unsigned wakes = count_wakes(side);
+    EXPECT(wakes <= NEWS, "%u of %u arms of a cq whose set-up waits did not sleep", wakes, TURNS);
+
+    EXPECT(send(peer, "RD", 2, MSG_NOSIGNAL) == 2, "send: %s", strerror(errno));
+    wakes = count_wakes(side);
+    EXPECT(wakes <= NEWS, "%u of %u arms did not sleep after the peer's first bytes", wakes, TURNS);
+    side_close_ep(side, ep);
+    (void)close(peer);
+    side_finish(side);
+    (void)close(fd);
+}
+
+static void alone(struct side *side)
+{
+    side_open(side, NULL);
+    side_finish(side);
+}
+
 static const struct conformance_case cases[] = {
     { "13.6, 13.7",
       "a cq that is armed right after a post, without a poll, wakes when the request is done, "
@@ -679,6 +742,8 @@ static const struct conformance_case cases[] = {
       "an idle cq that is armed, or waited for, sleeps: new, after long messages, and while "
       "messages wait for receives",
       NEEDS_SEND, 30, 0, idle, idle },
+    { "13.8", "an armed cq sleeps while a set-up waits for its peer, and wakes once for its bytes",
+      0, 0, 0, silent_peer, alone },
     { "9.8",
       "regions, imports and messages that come and go leave no descriptor and no memory with an "
       "endpoint",

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
  * The set-up of the shm provider against a hostile peer of the same user: connection data, the
- * greeting with its descriptors, and later the descriptors of regions. Byte 0 is the victim's role,
- * then come the peer's connection data and its messages: each has a kind, bytes, and descriptors of
- * many sorts, good ones among them.
+ * greeting with its descriptors, and later the descriptors of regions and of other queues. Byte 0 is
+ * the victim's role, then come the peer's connection data and its messages: each has a kind, bytes,
+ * and descriptors of many sorts, good ones among them.
  *
  * The victim accepts valid data or ends with a status; it keeps no descriptor, mapping or memory.
  */
@@ -33,6 +33,9 @@ enum sort {
     READY_SET,
     SORT_COUNT,
 };
+
+/* Bits of a message's kind. The others say how many descriptors it has, and how it is changed. */
+enum { KIND_REGION = 1, KIND_QUEUE = 0xc1 };
 
 struct input {
     const uint8_t *at;
@@ -147,6 +150,29 @@ static size_t make_region(struct input *in, uint8_t *bytes)
     return SHM_REGION_SIZE;
 }
 
+static size_t make_queue(struct input *in, uint8_t *bytes)
+{
+    const struct shm_queue_message message = { .mark = (uint32_t)take(in, 2) };
+    rdmux_shm_queue_message_encode(&message, bytes);
+    return SHM_REGION_SIZE;
+}
+
+/* Makes the message that the kind says, and the descriptors of a good one, in their order. */
+static size_t make_message(struct scene *scene, struct input *in, uint8_t kind, uint8_t *bytes,
+                           uint8_t good[FDS_MAX])
+{
+    const bool is_queue = (kind & KIND_QUEUE) == KIND_QUEUE;
+    const bool has_set_third = is_queue ||
+                               (scene->has_ready_sets && scene->role == RDMUX_ROLE_CONNECT);
+    good[0] = BELL;
+    good[1] = REGIONS;
+    good[2] = has_set_third ? READY_SET : SEGMENT;
+    good[3] = READY_SET;
+    return is_queue                    ? make_queue(in, bytes)
+           : (kind & KIND_REGION) != 0 ? make_region(in, bytes)
+                                       : make_hello(scene, in, bytes);
+}
+
 /* Sends a message, whether or not the victim has closed the socket. */
 static void pass(int socket, const uint8_t *bytes, size_t size, const int *fds, size_t fd_count)
 {
@@ -171,7 +197,8 @@ static void say(struct scene *scene, struct input *in)
 {
     uint8_t bytes[64];
     uint8_t kind = (uint8_t)take(in, 1);
-    size_t size = (kind & 1) != 0 ? make_region(in, bytes) : make_hello(scene, in, bytes);
+    uint8_t good[FDS_MAX];
+    size_t size = make_message(scene, in, kind, bytes, good);
     size_t fd_count = (size_t)(kind >> 1 & 3) + (size_t)(kind >> 5 & 1);
     if ((kind & 8) != 0) {
         bytes[take(in, 1) % size] ^= (uint8_t)take(in, 1);
@@ -185,12 +212,7 @@ static void say(struct scene *scene, struct input *in)
     int fds[FDS_MAX];
     for (size_t i = 0; i < fd_count; i++) {
         uint8_t sort = (uint8_t)take(in, 1);
-        /* Mostly, the descriptors have the order of a good greeting. */
-        const uint8_t good[FDS_MAX] = { BELL, REGIONS,
-                                        scene->has_ready_sets && scene->role == RDMUX_ROLE_CONNECT
-                                            ? READY_SET
-                                            : SEGMENT,
-                                        READY_SET };
+        /* Mostly, the descriptors have the order of a good message. */
         fds[i] = make_descriptor(in, (sort & 0x80) != 0 ? sort & 0x7f : good[i]);
         fake_expect(fds[i] >= 0);
     }

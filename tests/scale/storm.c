@@ -20,9 +20,17 @@
 #include <unistd.h>
 
 enum {
-    LOOK_MS = 200,        /* how often the parent looks for processes that have ended */
-    DESCRIPTORS_EACH = 5, /* most that an endpoint has, over shm */
+    LOOK_MS = 200, /* how often the parent looks for processes that have ended */
+    /* The most that an endpoint has with what its peer's process costs, over any path, and a
+     * process besides. */
+    DESCRIPTORS_EACH = 5,
     DESCRIPTORS_MORE = 64,
+    MAPPINGS_EACH = 8,
+    MAPPINGS_MORE = 256,
+    THREADS_EACH = 4,
+    KIB_OF_ENDPOINT = 96,
+    KIB_OF_PROCESS = 2048,
+    LIMITED = 77, /* exit status: a limit of this machine is too low */
 };
 
 /* What the machine holds while all pairs are connected. */
@@ -37,9 +45,11 @@ struct parent {
     struct storm *storm;
     pid_t pids[STORM_PROCESSES_MAX];
     uint32_t running;
-    uint32_t failed; /* processes that ended with another status than 0 */
+    uint32_t failed; /* processes that ended with another status than they should */
+    uint32_t exited; /* processes that called exit() in the midst, and ended by that */
     int start[2];
     int finish[2];
+    bool is_over; /* the processes that are left are killed */
     uint64_t limit_ns;
     struct machine before, at_peak;
     double connect_seconds; /* until all pairs have exchanged their messages */
@@ -93,8 +103,9 @@ static struct machine look_at_machine(const struct parent *parent)
 
 /* ----------------------------------------------------------------------------------- processes */
 
-static void kill_all(const struct parent *parent)
+static void kill_all(struct parent *parent)
 {
+    parent->is_over = true;
     for (uint32_t i = 0; i < parent->storm->options.processes; i++) {
         if (parent->pids[i] > 0) {
             kill(parent->pids[i], SIGKILL);
@@ -110,10 +121,13 @@ static void note_end(struct parent *parent, pid_t pid, int status)
         }
         parent->pids[i] = 0;
         parent->running--;
-        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+        const bool exits = parent->storm->options.exits && i % 2 == 0;
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != (exits ? STORM_EXIT : 0)) {
             parent->failed++;
+        } else if (exits) {
+            parent->exited++;
         }
-        if (WIFSIGNALED(status)) {
+        if (WIFSIGNALED(status) && !parent->is_over) {
             fprintf(stderr, "storm: process %u died of signal %d\n", i, WTERMSIG(status));
         }
     }
@@ -185,6 +199,17 @@ static bool wait_for_ends(struct parent *parent)
     return parent->failed == 0;
 }
 
+/* Waits until all processes have exited that are to do so. */
+static bool wait_for_exits(struct parent *parent)
+{
+    const uint32_t exits = (parent->storm->options.processes + 1) / 2;
+    while (parent->exited < exits && parent->failed == 0 && now_ns() < parent->limit_ns) {
+        (void)poll(NULL, 0, LOOK_MS / 20);
+        reap(parent, WNOHANG);
+    }
+    return parent->exited == exits && parent->failed == 0;
+}
+
 static bool run(struct parent *parent)
 {
     struct storm *storm = parent->storm;
@@ -198,6 +223,9 @@ static bool run(struct parent *parent)
     uint64_t start_ns = now_ns();
     atomic_store(&storm->start_ns, start_ns);
     close(parent->start[1]); /* all are told at once */
+    if (storm->options.exits) {
+        return wait_for_exits(parent);
+    }
     bool all = wait_for_all(parent, &storm->done);
     parent->connect_seconds = (double)(now_ns() - start_ns) / 1e9;
     parent->at_peak = look_at_machine(parent);
@@ -271,11 +299,12 @@ static void print_json(const struct parent *parent, bool is_right)
            is_right ? "true" : "false", options->window, totals.most_under_way,
            options->shares ? "true" : "false");
     printf(" \"connected\":%llu,\"accepted\":%llu,\"stale\":%llu,\"messages\":%llu,\"wrong\":%llu,"
-           "\"lost\":%llu,\"ends\":%llu,\"failed_setups\":%u,\"given_up\":%u,\n",
+           "\"lost\":%llu,\"ends\":%llu,\"failed_setups\":%u,\"given_up\":%u,\"exited\":%u,\n",
            (unsigned long long)totals.connected, (unsigned long long)totals.accepted,
            (unsigned long long)totals.stale, (unsigned long long)totals.messages,
            (unsigned long long)totals.wrong, (unsigned long long)totals.lost,
-           (unsigned long long)totals.ends, storm->reasons.total, atomic_load(&storm->given_up));
+           (unsigned long long)totals.ends, storm->reasons.total, atomic_load(&storm->given_up),
+           parent->exited);
     printf(" \"connect_seconds\":%.3f,\"end_seconds\":%.3f,\"processor_seconds\":%.3f,"
            "\"first_done_seconds\":%.3f,\"last_done_seconds\":%.3f,\"wakes\":%llu,\n",
            parent->connect_seconds, parent->end_seconds, processor_seconds(),
@@ -318,7 +347,10 @@ static const char usage_text
          "  --backlog N, --max-pending N, --max-waiting N, --max-setups N\n"
          "                     as in rdmux_listen_attr (default: rdmux's own)\n"
          "  --limit SECONDS    ends it then (default: 900)\n"
-         "  --flaw NAME        plants one: message, descriptor, mapping, end\n";
+         "  --flaw NAME        plants one: message, descriptor, mapping, end\n"
+         "  --exit             processes of even rank call exit() in the midst, with all open\n"
+         "  --check            only says which limits of this machine are too low, if any are\n"
+         "The exit status is 77 if a limit is too low.\n";
 
 static _Noreturn void refuse(const char *what, const char *value)
 {
@@ -366,6 +398,8 @@ static uint32_t take_options(int argc, char **argv, struct storm_options *option
         SETUPS,
         LIMIT,
         FLAW,
+        EXIT,
+        CHECK,
         LIVENESS
     };
     static const struct option names[] = {
@@ -376,7 +410,8 @@ static uint32_t take_options(int argc, char **argv, struct storm_options *option
         { "backlog", 1, NULL, BACKLOG },     { "max-pending", 1, NULL, PENDING },
         { "max-waiting", 1, NULL, WAITING }, { "max-setups", 1, NULL, SETUPS },
         { "limit", 1, NULL, LIMIT },         { "flaw", 1, NULL, FLAW },
-        { "liveness", 1, NULL, LIVENESS },   { NULL, 0, NULL, 0 },
+        { "liveness", 1, NULL, LIVENESS },   { "exit", 0, NULL, EXIT },
+        { "check", 0, NULL, CHECK },         { NULL, 0, NULL, 0 },
     };
     uint32_t limit_seconds = 900;
     int index = 0;
@@ -424,6 +459,12 @@ static uint32_t take_options(int argc, char **argv, struct storm_options *option
         case LIVENESS:
             options->liveness_ms = number("--liveness", optarg, 100, 3600000);
             break;
+        case EXIT:
+            options->exits = true;
+            break;
+        case CHECK:
+            options->only_checks = true;
+            break;
         case FLAW:
             options->flaw = flaw_of(optarg);
             break;
@@ -440,18 +481,47 @@ static uint32_t take_options(int argc, char **argv, struct storm_options *option
     return limit_seconds;
 }
 
-/* A process needs descriptors for an endpoint to each other one. */
-static void check_descriptors(const struct storm_options *options)
+/* A limit of this machine, and what the storm needs of it. */
+struct need {
+    const char *what;
+    const char *remedy;
+    uint64_t need;
+    uint64_t have; /* 0: the system does not tell, so that it counts as enough */
+};
+
+static uint64_t first_number(const char *path)
 {
-    uint64_t have = usage_raise_descriptors();
-    uint64_t need = (uint64_t)DESCRIPTORS_EACH * options->processes + DESCRIPTORS_MORE;
-    if (need > have) {
-        fprintf(stderr,
-                "storm: %u processes may need %llu descriptors each, the limit is %llu; raise it "
-                "with ulimit -Hn\n",
-                options->processes, (unsigned long long)need, (unsigned long long)have);
-        exit(1);
+    return (uint64_t)number_in(path, "", "");
+}
+
+/* Says which limits are too low. True: none is. */
+static bool is_possible(const struct storm_options *options)
+{
+    const uint64_t processes = options->processes;
+    const uint64_t endpoints = processes * (processes - 1);
+    const uint64_t each = DESCRIPTORS_EACH * processes + DESCRIPTORS_MORE;
+    const struct need needs[] = {
+        { "descriptors of a process", "ulimit -Hn", each, usage_raise_descriptors() },
+        { "descriptors of the system", "fs.file-max", each * processes,
+          first_number("/proc/sys/fs/file-max") },
+        { "mappings of a process", "vm.max_map_count", MAPPINGS_EACH * processes + MAPPINGS_MORE,
+          first_number("/proc/sys/vm/max_map_count") },
+        { "threads of the system", "kernel.threads-max", THREADS_EACH * processes,
+          first_number("/proc/sys/kernel/threads-max") },
+        { "KiB of free memory", "more memory",
+          KIB_OF_ENDPOINT * endpoints + KIB_OF_PROCESS * processes,
+          (uint64_t)number_in("/proc/meminfo", "MemAvailable:", "MemAvailable:") },
+    };
+    bool is_enough = true;
+    for (size_t i = 0; i < sizeof(needs) / sizeof(needs[0]); i++) {
+        if (needs[i].have != 0 && needs[i].have < needs[i].need) {
+            fprintf(stderr, "storm: %u processes may need %llu %s, there are %llu (%s)\n",
+                    options->processes, (unsigned long long)needs[i].need, needs[i].what,
+                    (unsigned long long)needs[i].have, needs[i].remedy);
+            is_enough = false;
+        }
     }
+    return is_enough;
 }
 
 int main(int argc, char **argv)
@@ -467,7 +537,12 @@ int main(int argc, char **argv)
     };
     struct parent parent = { .failed = 0 };
     const uint64_t limit_seconds = take_options(argc, argv, &options);
-    check_descriptors(&options);
+    if (!is_possible(&options)) {
+        return LIMITED;
+    }
+    if (options.only_checks) {
+        return 0;
+    }
     const size_t size = sizeof(struct storm) + options.processes * sizeof(struct storm_process);
     parent.storm = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (parent.storm == MAP_FAILED || pipe(parent.start) != 0 || pipe(parent.finish) != 0) {

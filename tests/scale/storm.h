@@ -16,7 +16,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { STORM_PROCESSES_MAX = 1024 };
+enum {
+    STORM_PROCESSES_MAX = 1024,
+    STORM_EXIT = 7, /* exit status of a process that calls exit() in the midst */
+};
 
 /* Planted mistakes, to show that the storm finds them. */
 enum storm_flaw {
@@ -38,6 +41,8 @@ struct storm_options {
     uint32_t depth;     /* of each queue */
     bool shares;        /* the endpoints of a process share an SRQ */
     bool counts_blocks; /* of the library: its memory is all touched then */
+    bool exits;         /* processes of even rank call exit() in the midst */
+    bool only_checks;   /* starts no process */
     enum storm_flaw flaw;
     struct rdmux_listen_attr listen;
 };

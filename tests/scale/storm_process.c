@@ -49,6 +49,7 @@ struct process {
     uint32_t next; /* rank to connect to */
     uint32_t complete;
     uint32_t over;
+    uint32_t rounds;
     bool is_finishing;
 };
 
@@ -320,6 +321,16 @@ static void take_entry(struct process *process, struct pair *pair, const struct 
     }
 }
 
+/* Each process exits after another number of rounds, so that they do in all stages of set-ups. */
+static void exit_in_the_midst(const struct process *process)
+{
+    enum { STRIDE = 5, LAST = 24 };
+    if (process->storm->options.exits && process->rank % 2 == 0 &&
+        process->rounds == 1 + process->rank * STRIDE % LAST) {
+        exit(STORM_EXIT);
+    }
+}
+
 static void take_entries(struct process *process)
 {
     struct rdmux_wc wc[ENTRIES];
@@ -404,9 +415,13 @@ static void begin_end(struct process *process)
     }
 }
 
-/* Milliseconds until the next connection is due again; -1: none is. */
+/* Milliseconds until the next connection is due again; -1: none is. One that is to exit in some
+ * round need not have news for so many. */
 static int next_retry_ms(const struct process *process)
 {
+    if (process->storm->options.exits) {
+        return FIRST_PAUSE_MS;
+    }
     uint64_t earliest = UINT64_MAX;
     for (uint32_t i = process->rank + 1; i < process->next; i++) {
         uint64_t at = process->pairs[i].retry_ns;
@@ -429,6 +444,8 @@ static void run_process(struct process *process)
         take_entries(process);
         accept_all(process);
         connect_more(process);
+        process->rounds++;
+        exit_in_the_midst(process);
         if (process->over == pair_count(process) || rdmux_cq_arm(process->cq) != RDMUX_OK) {
             continue;
         }

@@ -436,6 +436,10 @@ struct rdmux_fabric_attr {
  * Opens an instance of the library: loads plug-ins, searches for paths, starts its threads. Two
  * fabrics in one process do not see each other. A provider that cannot be used is a line in
  * rdmux_fabric_paths(), not an error.
+ * The process may exit, by exit() or at the end of main(), with the fabric open. Handlers of exit()
+ * that were registered before the first fabric of the process run when the service thread and the
+ * thread of TLS handshakes have stopped: they call no hook and touch no buffer any more. Peers see
+ * the end of the process. If OpenSSL is not in use yet, it lasts until the process is gone.
  * attr       NULL: all defaults.
  * Ownership  The caller owns the fabric and ends it by rdmux_fabric_close().
  * Threads    Any. May sleep.
