@@ -39,7 +39,7 @@ static struct device {
     bool needs_sinks;        /* the pieces of a read need RDMUX_ACCESS_READ_SINK */
     bool is_exposed;         /* a piece of a read without such a region was posted */
     size_t own_keys;         /* pieces of reads that use the core's own registrations */
-    size_t region_keys;      /* pieces that use the registration of a region */
+    size_t region_keys;      /* pieces taken that use the registration of a region */
     uint64_t refused_length; /* registration of buffers of this length fails; 0: never */
     bool flush_fails;
     bool path_stays;  /* the path does not fail when the flush fails */
@@ -109,6 +109,15 @@ static inline enum rdmux_status device_ep_open(struct rdmux_provider_ep *ep,
     return device.tcp->ep_open(ep, attr);
 }
 
+static inline size_t region_keys_of(const struct rdmux_request *request)
+{
+    size_t keys = 0;
+    for (uint16_t i = 0; i < request->sge_count; i++) {
+        keys += request->sges[i].mr != NULL && request->sges[i].mr->mr != NULL;
+    }
+    return keys;
+}
+
 static inline void note_keys(const struct rdmux_request *request)
 {
     bool in_itself = (device.ops.flags & RDMUX_PROVIDER_LOCAL_KEYS) == 0 ||
@@ -116,9 +125,7 @@ static inline void note_keys(const struct rdmux_request *request)
     for (uint16_t i = 0; i < request->sge_count && !in_itself; i++) {
         device.keyless = device.keyless || request->sges[i].mr == NULL;
     }
-    for (uint16_t i = 0; i < request->sge_count; i++) {
-        device.region_keys += request->sges[i].mr != NULL && request->sges[i].mr->mr != NULL;
-    }
+    device.region_keys += region_keys_of(request);
     for (uint16_t i = 0; i < request->sge_count && request->op == RDMUX_OP_READ; i++) {
         const struct rdmux_provider_mr *mr = request->sges[i].mr;
         bool is_own = mr != NULL && mr->mr == NULL;
@@ -162,7 +169,11 @@ static inline enum rdmux_status device_post(struct rdmux_provider_ep *ep,
         return RDMUX_OK;
     }
     if (device.conduct == CARRY || requests[0].length == 0) {
-        return device.tcp->post(ep, requests, count, flags, posted);
+        enum rdmux_status status = device.tcp->post(ep, requests, count, flags, posted);
+        for (size_t i = *posted; i < count; i++) { /* they come again */
+            device.region_keys -= region_keys_of(&requests[i]);
+        }
+        return status;
     }
     for (*posted = 0; *posted < count; ++*posted) {
         if (device.conduct == DONE_AT_ONCE) {
