@@ -106,6 +106,7 @@ void rdmux_iwarp_srq_join(struct iwarp_ep *ep)
 {
     if (ep->base.attr->srq != NULL) {
         rdmux_credit_join(&iwarp_srq_of_ep(ep)->scheduler, &ep->user, &ep->credit.given);
+        rdmux_iwarp_srq_news(&ep->base); /* a paused endpoint may have moved here */
     }
 }
 

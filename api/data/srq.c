@@ -350,8 +350,10 @@ static enum rdmux_status set_paused(struct rdmux_ep *ep, bool on)
         ep->shared.is_paused = on;
         if (on) {
             withdraw_offers(ep);
+            rdmux_srq_tell(ep); /* at once: after this call it promises its peer no receive */
+        } else {
+            tell_later(ep);
         }
-        tell_later(ep);
     }
     return RDMUX_OK;
 }
