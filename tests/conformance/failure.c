@@ -196,10 +196,10 @@ static void killed_initiator(struct side *side)
         ledger.must_fail[context] = placed;
     }
     BARRIER(side); /* the victim was killed */
-    uint64_t start = now_ns();
+    struct stopwatch watch;
+    stopwatch_start(&watch);
     ledger_settle(&side->queue, ep, &ledger, RDMUX_PEER_GONE);
-    EXPECT(ms_since(start) < (uint64_t)soon_ms(side),
-           "a killed peer was noticed after %" PRIu64 " ms", ms_since(start));
+    expect_took(&watch, "noticing a killed peer", 0, (uint64_t)soon_ms(side));
     EXPECT(ledger.received_ok == MESSAGES,
            "%" PRIu64 " of %d messages that had arrived were received", ledger.received_ok,
            MESSAGES);
@@ -223,9 +223,10 @@ static void killed_idle_initiator(struct side *side)
         EXPECT_OK(rdmux_recv(side->ep, &byte, 1, NULL, CTX(i)));
     }
     BARRIER(side);
-    uint64_t start = now_ns();
+    struct stopwatch watch;
+    stopwatch_start(&watch);
     BARRIER(side);
-    EXPECT_OK(rdmux_cq_wait(side->queue.cq, &wc, 1, soon_ms(side), &count));
+    EXPECT_OK(rdmux_cq_wait(side->queue.cq, &wc, 1, side->patient_ms, &count));
     EXPECT(wc.opcode == RDMUX_WC_RECV && wc.context == CTX(0) &&
                (wc.status == RDMUX_PEER_GONE || wc.status == RDMUX_FLUSHED),
            "got %s", wc_text(&wc));
@@ -233,8 +234,7 @@ static void killed_idle_initiator(struct side *side)
         (void)WAIT_STATUS(&side->queue, RDMUX_WC_RECV, CTX(i), RDMUX_FLUSHED);
     }
     (void)WAIT_STATUS(&side->queue, RDMUX_WC_DISCONNECTED, NULL, RDMUX_PEER_GONE);
-    EXPECT(ms_since(start) < (uint64_t)soon_ms(side), "noticed after %" PRIu64 " ms",
-           ms_since(start));
+    expect_took(&watch, "noticing a killed peer", 0, (uint64_t)soon_ms(side));
     expect_dead(side, side->ep, NULL, RDMUX_PEER_GONE);
     BARRIER(side);
     side_end(side);
@@ -265,15 +265,17 @@ static void killed_armed_initiator(struct side *side)
     BARRIER(side);
     BARRIER(side);
     struct pollfd wait = { .fd = rdmux_cq_fd(side->queue.cq), .events = POLLIN };
-    uint64_t start = now_ns();
+    struct stopwatch watch;
+    stopwatch_start(&watch);
     /* The descriptor may be readable without a completion; then one more round. */
     while (queue_poll(&side->queue) == 0) {
         status = rdmux_cq_arm(side->queue.cq);
         if (status == RDMUX_OK) {
-            EXPECT(poll(&wait, 1, soon_ms(side)) == 1, "nothing woke the sleeper");
+            EXPECT(poll(&wait, 1, side->patient_ms) == 1, "nothing woke the sleeper");
         }
-        EXPECT(ms_since(start) < (uint64_t)soon_ms(side), "nothing but idle wake-ups");
+        EXPECT(stopwatch_is_within(&watch, (uint64_t)soon_ms(side)), "nothing but idle wake-ups");
     }
+    expect_took(&watch, "noticing a killed peer", 0, (uint64_t)soon_ms(side));
     (void)WAIT_STATUS(&side->queue, RDMUX_WC_DISCONNECTED, NULL, RDMUX_PEER_GONE);
     BARRIER(side);
     side_end(side);
@@ -735,10 +737,10 @@ static void expect_cut_is_the_end(struct side *side)
     if (side->is_initiator) {
         cut_control_channel(side);
     }
-    uint64_t start = now_ns();
+    struct stopwatch watch;
+    stopwatch_start(&watch);
     ledger_settle(&side->queue, side->ep, &ledger, RDMUX_PEER_GONE);
-    EXPECT(ms_since(start) < (uint64_t)soon_ms(side), "the loss was noticed after %" PRIu64 " ms",
-           ms_since(start));
+    expect_took(&watch, "noticing the loss of the control channel", 0, (uint64_t)soon_ms(side));
     expect_dead(side, side->ep, NULL, RDMUX_PEER_GONE);
 }
 

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdlib.h>
 
 enum { SLEEPERS = 4 };
 
@@ -49,6 +50,12 @@ void stopwatch_start(struct stopwatch *watch)
     watch->start_ns = now_ns();
 }
 
+bool stopwatch_is_within(struct stopwatch *watch, uint64_t most_ms)
+{
+    const uint64_t late_ms = atomic_load(&watch->sleeper.worst_ns) / 1000000 + 1;
+    return ms_since(watch->start_ns) <= most_ms + SLEEPERS * late_ms;
+}
+
 void expect_took(struct stopwatch *watch, const char *what, uint64_t least_ms, uint64_t most_ms)
 {
     const uint64_t took_ms = ms_since(watch->start_ns);
@@ -57,4 +64,21 @@ void expect_took(struct stopwatch *watch, const char *what, uint64_t least_ms, u
     EXPECT(took_ms <= most_ms + SLEEPERS * late_ms,
            "%s took %" PRIu64 " ms; a sleeper was up to %" PRIu64 " ms late", what, took_ms,
            late_ms);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const uint64_t *left = a;
+    const uint64_t *right = b;
+    return *left < *right ? -1 : *left > *right;
+}
+
+void expect_half_took(struct stopwatch *watch, const char *what, uint64_t *took_ns, size_t count,
+                      uint64_t most_ms)
+{
+    const uint64_t late_ms = sleeper_stop(&watch->sleeper);
+    qsort(took_ns, count, sizeof(took_ns[0]), by_value);
+    EXPECT(took_ns[count / 2] <= (most_ms + SLEEPERS * late_ms) * 1000000,
+           "half of the %s took more than %" PRIu64 " us; a sleeper was up to %" PRIu64 " ms late",
+           what, took_ns[count / 2] / 1000, late_ms);
 }

@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* A thread that only sleeps and records its worst wake-up delay. */
@@ -32,5 +33,12 @@ void stopwatch_start(struct stopwatch *watch);
  * delay to most_ms once for each of four sleeping threads: two service threads, the waiting
  * thread, and a device's own thread. */
 void expect_took(struct stopwatch *watch, const char *what, uint64_t least_ms, uint64_t most_ms);
+
+/* The same for the median of durations in ns, which are sorted. */
+void expect_half_took(struct stopwatch *watch, const char *what, uint64_t *took_ns, size_t count,
+                      uint64_t most_ms);
+
+/* Returns whether expect_took() would pass now. */
+bool stopwatch_is_within(struct stopwatch *watch, uint64_t most_ms);
 
 #endif
