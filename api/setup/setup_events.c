@@ -2,7 +2,6 @@
 /* The events of an endpoint's set-up and of its control channel: sockets, providers and timers hand
  * them to the stage that the endpoint is in. */
 #include "api/core/ep.h"
-#include "api/core/failover.h"
 #include "api/data/completion.h"
 #include "api/failover/failover.h"
 #include "api/object/control_send.h"
@@ -125,14 +124,6 @@ static bool is_of_handshake(const struct rdmux_ep *ep, const uint8_t *frame)
            (ep->phase == RDMUX_PHASE_SETUP || frame[0] < RDMUX_FRAME_HEARTBEAT);
 }
 
-/* Returns whether the endpoint goes to another cq next, where its search for a path begins. The
- * peer may search already: its frames stay in the socket until then. */
-static bool is_on_its_way(const struct rdmux_ep *ep)
-{
-    return ep->phase == RDMUX_PHASE_READY && (ep->events & RDMUX_EVENT_LEAVING) != 0 &&
-           rdmux_failover_is_cut(ep);
-}
-
 void rdmux_ep_control_ready(struct rdmux_ep *ep)
 {
     if (ep->setup != NULL && ep->setup->stage == SETUP_DIALING) {
@@ -145,8 +136,7 @@ void rdmux_ep_control_ready(struct rdmux_ep *ep)
     if (ep->channel != NULL) {
         rdmux_channel_begin_turn(ep->channel);
     }
-    for (int i = 0; ep->channel != NULL && i < RDMUX_CHANNEL_TURN_FRAMES && !is_on_its_way(ep);
-         i++) {
+    for (int i = 0; ep->channel != NULL && i < RDMUX_CHANNEL_TURN_FRAMES; i++) {
         const uint8_t *frame;
         size_t size;
         enum rdmux_status status = rdmux_channel_flush(ep->channel);
