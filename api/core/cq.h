@@ -160,6 +160,9 @@ struct rdmux_cq {
     /* 1: rdmux_cq_wake() was called, and the owner has not taken notice yet. */
     _Atomic uint32_t is_woken;
     uint32_t sleepers; /* serialized: calls that sleep outside of the cq, so that others enter */
+    uint32_t askers;   /* sleeping calls that wait for something else than an entry */
+    /* counts.errands when the last of them fell asleep; UINT64_MAX: an endpoint was busy. */
+    uint64_t asked_errands;
     /* Is on `pending` while there are events of no endpoint, see completion.c. It has no path, and
      * is on no other list. */
     struct rdmux_ep *own;

@@ -133,7 +133,7 @@ static enum rdmux_status wait_until(struct rdmux_cq *cq, bool (*done)(void *user
                     RDMUX_SIGNAL_ATTEND)) {
             continue;
         } else {
-            status = rdmux_cq_sleep(cq, until_ns);
+            status = rdmux_cq_sleep_asking(cq, until_ns);
         }
         if (status != RDMUX_OK) {
             return status;

@@ -161,7 +161,7 @@ static bool run_slice(struct rdmux_cq *cq)
         more = rdmux_cq_drain(cq) || more;
     }
     more = rdmux_cq_arm_providers(cq) || more;
-    if (woken && rdmux_list_empty(&cq->pending)) {
+    if (woken && rdmux_list_empty(&cq->pending) && cq->askers == 0) {
         rdmux_cq_untell(cq, RDMUX_ARMED);
     } else if (armed && !woken && !rdmux_list_empty(&cq->pending)) {
         rdmux_cq_tell(cq);

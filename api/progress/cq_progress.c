@@ -25,6 +25,7 @@
 enum {
     CONTROL_EVENTS = 32, /* control-channel events handled at a time */
     MANUAL_MS = 100,     /* timer period without a service thread */
+    ASK_MS = 100,        /* serialized: a call that waits for no entry looks again then */
 };
 
 /* ------------------------------------------------------------------------------------ attention */
@@ -276,12 +277,19 @@ static enum rdmux_status sleep_outside(struct rdmux_cq *cq, int timeout_ms)
     return status;
 }
 
+/* Returns whether a call that sleeps and waits for no entry may have what it waits for. */
+static bool has_news_for_askers(const struct rdmux_cq *cq)
+{
+    return cq->askers != 0 &&
+           (cq->counts.errands != cq->asked_errands || !rdmux_list_empty(&cq->lists.busy));
+}
+
 void rdmux_cq_rearm(struct rdmux_cq *cq)
 {
     if (RDMUX_LIKELY(cq->sleepers == 0)) {
         return;
     }
-    if (rdmux_cq_arm_providers(cq) || !rdmux_list_empty(&cq->pending) ||
+    if (rdmux_cq_arm_providers(cq) || has_news_for_askers(cq) || !rdmux_list_empty(&cq->pending) ||
         (atomic_load(rdmux_cq_signal(cq)) & RDMUX_SIGNAL_ATTEND) != 0) {
         rdmux_cq_set_arming(cq, RDMUX_ARMED);
         rdmux_cq_tell(cq);
@@ -292,8 +300,9 @@ void rdmux_cq_rearm(struct rdmux_cq *cq)
 
 void rdmux_cq_stay_armed(struct rdmux_cq *cq)
 {
-    if (rdmux_cq_is_armed(cq) && (rdmux_cq_arm_providers(cq) || !rdmux_list_empty(&cq->pending) ||
-                                  (atomic_load(rdmux_cq_signal(cq)) & RDMUX_SIGNAL_ATTEND) != 0)) {
+    if (rdmux_cq_is_armed(cq) &&
+        (rdmux_cq_arm_providers(cq) || has_news_for_askers(cq) || !rdmux_list_empty(&cq->pending) ||
+         (atomic_load(rdmux_cq_signal(cq)) & RDMUX_SIGNAL_ATTEND) != 0)) {
         rdmux_cq_tell(cq);
     }
 }
@@ -339,5 +348,18 @@ enum rdmux_status rdmux_cq_sleep(struct rdmux_cq *cq, uint64_t until_ns)
     if (deadline != UINT64_MAX && rdmux_now(cq->fabric) >= deadline) {
         rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
     }
+    return status;
+}
+
+enum rdmux_status rdmux_cq_sleep_asking(struct rdmux_cq *cq, uint64_t until_ns)
+{
+    if ((cq->fence & RDMUX_ENTER_SERIALIZED) == 0) {
+        return rdmux_cq_sleep(cq, until_ns);
+    }
+    const uint64_t look_ns = rdmux_now(cq->fabric) + (uint64_t)ASK_MS * 1000000;
+    cq->askers++;
+    cq->asked_errands = rdmux_list_empty(&cq->lists.busy) ? cq->counts.errands : UINT64_MAX;
+    enum rdmux_status status = rdmux_cq_sleep(cq, until_ns < look_ns ? until_ns : look_ns);
+    cq->askers--;
     return status;
 }

@@ -21,6 +21,9 @@ void rdmux_cq_ring_doorbells(struct rdmux_cq *cq);
 void rdmux_cq_free_all(struct rdmux_list *eps);
 /* Sleeps, inside a call, until an event of the cq, its next timer, or until_ns. */
 enum rdmux_status rdmux_cq_sleep(struct rdmux_cq *cq, uint64_t until_ns);
+/* The same for a call that waits for something else than an entry. What it waits for may be the work
+ * of another call, or of the service thread, while it sleeps outside of a serialized cq. */
+enum rdmux_status rdmux_cq_sleep_asking(struct rdmux_cq *cq, uint64_t until_ns);
 /* Arms the cq again for calls that sleep outside of a serialized cq, or wakes them: a call that may
  * have ended the arming is about to leave. */
 void rdmux_cq_rearm(struct rdmux_cq *cq);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* A cq and several threads: waking its owner, finding two calls at once, and serialized calls. */
+#include "api/loop/service.h"
+#include "api/progress/cq_owner.h"
 #include "tests/unit/api_pair.h"
 
 #include <errno.h>
@@ -465,6 +467,48 @@ static void polls_of_others_do_not_disarm_a_sleeper(void **state)
     }
 }
 
+/* As a call does that sleeps until a connection is there: it waits for no entry. */
+static void fall_asleep(struct rdmux_cq *cq, bool is_asleep)
+{
+    assert_true(rdmux_cq_enter(cq));
+    cq->sleepers = is_asleep ? 1 : 0;
+    cq->askers = cq->sleepers;
+    cq->asked_errands = cq->counts.errands;
+    rdmux_cq_leave(cq);
+}
+
+/* Another call handles what came, or the service thread does. Neither returns an entry of it, and
+ * the sleeper may have been slower to wake. */
+static void a_call_that_waits_for_no_entry_is_told_what_others_did(void **state)
+{
+    (void)state;
+    struct pair pair;
+    connect_flagged(&pair, RDMUX_CQ_SERIALIZED);
+    struct rdmux_cq *cq = pair.cq_b;
+    fall_asleep(cq, true);
+    rdmux_cq_poke(cq);
+    assert_int_equal(rdmux_cq_poll(cq, NULL, 0), 0);
+    assert_true(is_readable(cq, 0));
+
+    fall_asleep(cq, false);
+    uint64_t until = now_ms() + PATIENT_MS;
+    do {
+        assert_true(now_ms() < until);
+        assert_int_equal(rdmux_cq_poll(cq, NULL, 0), 0);
+    } while (rdmux_cq_arm(cq) != RDMUX_OK);
+    fall_asleep(cq, true);
+    rdmux_cq_poke(cq);
+    while ((atomic_load(rdmux_cq_signal(cq)) & RDMUX_SIGNAL_ATTEND) != 0) {
+        assert_true(now_ms() < until);
+        pause_ms(1);
+    }
+    rdmux_service_lock(pair.fabric_b); /* its step is over */
+    rdmux_service_unlock(pair.fabric_b);
+    assert_true(is_readable(cq, 0));
+    fall_asleep(cq, false);
+    close_pair(&pair);
+}
+
 /* ------------------------------------------------------------------------------- refused posts */
 
 /* A refused post makes progress: it neither ends the arming nor hides what it found. */
@@ -516,6 +560,7 @@ int main(void)
         cmocka_unit_test(threads_share_a_serialized_cq),
         cmocka_unit_test(a_sleeper_keeps_no_call_out),
         cmocka_unit_test(polls_of_others_do_not_disarm_a_sleeper),
+        cmocka_unit_test(a_call_that_waits_for_no_entry_is_told_what_others_did),
         cmocka_unit_test(a_refused_post_keeps_the_cq_armed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
