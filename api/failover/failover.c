@@ -173,6 +173,12 @@ static bool is_cut(const struct rdmux_ep *ep)
     return ep->failover->stage == RDMUX_MEETING && rdmux_reconnect_is_idle(ep);
 }
 
+bool rdmux_failover_delays_search(const struct rdmux_ep *ep)
+{
+    const struct rdmux_failover *failover = ep->failover;
+    return failover != NULL && failover->stage == RDMUX_MEETING && failover->move.heard;
+}
+
 /* Returns whether the endpoint changes its cq before the search. */
 static bool note_cut(struct rdmux_ep *ep)
 {

@@ -47,6 +47,9 @@ void rdmux_failover_choose(struct rdmux_ep *ep);
  * that ended without a path. */
 void rdmux_failover_arrived(struct rdmux_ep *ep, struct rdmux_provider_ep *path);
 void rdmux_failover_lost(struct rdmux_ep *ep, enum rdmux_status status, const char *text);
+/* Returns whether both sides are cut, so that the peer may search already, but this side changes its
+ * cq before it searches. */
+bool rdmux_failover_delays_search(const struct rdmux_ep *ep);
 /* Runs the work that is due. */
 void rdmux_failover_step(struct rdmux_ep *ep);
 uint64_t rdmux_failover_deadline(const struct rdmux_ep *ep);

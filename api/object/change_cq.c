@@ -14,7 +14,9 @@
  * A path whose queues are bound to the cq that they were made for cannot go. With failover the
  * endpoint goes without it: failover cuts the path at the old cq, as for a move to a better path,
  * which leaves no outcome unknown, and opens it anew at the new cq. Until the cut the endpoint is on
- * cq->lists.leaving, returns no entries, and makes progress as usual.
+ * cq->lists.leaving, returns no entries, and makes progress as usual. The peer may search the next
+ * path before the endpoint has left; its frames stay in the control channel until then
+ * (rdmux_failover_delays_search()).
  *
  * Other threads that look for the endpoint (revocations, reconnects) mail its cq under
  * fabric->lock. The same lock covers the step that names the new cq. Mail that came before is

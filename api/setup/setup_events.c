@@ -124,6 +124,13 @@ static bool is_of_handshake(const struct rdmux_ep *ep, const uint8_t *frame)
            (ep->phase == RDMUX_PHASE_SETUP || frame[0] < RDMUX_FRAME_HEARTBEAT);
 }
 
+/* Returns whether frames are read now. Before its search begins, an endpoint would take the frames
+ * of the peer's search for messages: they wait until it is at its new cq. */
+static bool reads_frames(const struct rdmux_ep *ep)
+{
+    return ep->channel != NULL && !rdmux_failover_delays_search(ep);
+}
+
 void rdmux_ep_control_ready(struct rdmux_ep *ep)
 {
     if (ep->setup != NULL && ep->setup->stage == SETUP_DIALING) {
@@ -136,7 +143,7 @@ void rdmux_ep_control_ready(struct rdmux_ep *ep)
     if (ep->channel != NULL) {
         rdmux_channel_begin_turn(ep->channel);
     }
-    for (int i = 0; ep->channel != NULL && i < RDMUX_CHANNEL_TURN_FRAMES; i++) {
+    for (int i = 0; reads_frames(ep) && i < RDMUX_CHANNEL_TURN_FRAMES; i++) {
         const uint8_t *frame;
         size_t size;
         enum rdmux_status status = rdmux_channel_flush(ep->channel);
@@ -160,7 +167,9 @@ void rdmux_ep_control_ready(struct rdmux_ep *ep)
             rdmux_ep_message(ep, frame, size);
         }
     }
-    rdmux_ep_control_rests(ep, ep->channel); /* the socket reports the rest */
+    if (reads_frames(ep)) {
+        rdmux_ep_control_rests(ep, ep->channel); /* the socket reports the rest */
+    }
 }
 
 void rdmux_ep_timers(struct rdmux_ep *ep, uint64_t now_ns)

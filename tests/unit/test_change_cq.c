@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* rdmux_ep_move(): an endpoint changes its cq. Endpoint b moves from cq_b to another cq, on every
  * path that can. */
+#include "api/core/failover.h"
+#include "api/progress/cq_owner.h"
+#include "api/setup/setup.h"
+#include "negotiation/control_channel.h"
+#include "negotiation/reconnect_proof.h"
 #include "tests/unit/device_scene.h"
 
 #include <pthread.h>
@@ -356,17 +361,32 @@ static void room_moves_with_the_endpoint(void **state)
 
 /* Endpoint a has a device that cannot leave its cq, and failover. Its fabric has no service
  * thread. */
-static struct rdmux_cq *open_bound(struct scene *scene)
+static struct rdmux_ep_attr open_bound_sides(struct scene *scene, uint32_t flags_of_b)
 {
     struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
     attr.failover = RDMUX_FAILOVER_ON;
     attr.send_depth = attr.recv_depth = MESSAGES;
     memset(scene, 0, sizeof(*scene));
-    open_sides(&scene->pair, "tcp", RDMUX_FABRIC_NO_SERVICE_THREAD, 0);
+    open_sides(&scene->pair, "tcp", RDMUX_FABRIC_NO_SERVICE_THREAD, flags_of_b);
     make_device(scene->pair.fabric_a, 0, 0);
     device.ops.ep_leave = NULL;
     device.ops.ep_enter = NULL;
+    return attr;
+}
+
+static struct rdmux_cq *open_bound(struct scene *scene)
+{
+    const struct rdmux_ep_attr attr = open_bound_sides(scene, 0);
     finish_scene(scene, &attr, 64);
+    return create_cq(scene->pair.fabric_a);
+}
+
+/* Neither side has a service thread: only calls of the test progress a side. */
+static struct rdmux_cq *open_bound_without_threads(struct scene *scene)
+{
+    const struct rdmux_ep_attr attr = open_bound_sides(scene, RDMUX_FABRIC_NO_SERVICE_THREAD);
+    connect_more(&scene->pair, &attr, &scene->pair.a, &scene->pair.b);
+    alarm(HANG_S);
     return create_cq(scene->pair.fabric_a);
 }
 
@@ -480,6 +500,100 @@ static void an_endpoint_that_ends_on_its_way_ends_at_its_new_cq(void **state)
     assert_int_not_equal(wc.status, RDMUX_OK);
     (void)expect_entry(to, RDMUX_WC_DISCONNECTED, RDMUX_PEER_GONE);
     clear_bound(&scene, to);
+}
+
+/* Returns whether the endpoint has sent TRY, and waits for the answer. */
+static bool has_tried(const struct rdmux_ep *ep)
+{
+    char stage[64];
+    rdmux_ep_setup_stage(ep, stage, sizeof(stage));
+    return strstr(stage, "waiting for READY") != NULL;
+}
+
+static bool has_new_path(struct rdmux_cq *cq)
+{
+    struct rdmux_wc wc;
+    if (rdmux_cq_poll(cq, &wc, 1) == 0) {
+        return false;
+    }
+    assert_int_equal(wc.opcode, RDMUX_WC_PATH_CHANGED);
+    return true;
+}
+
+static void await_new_paths(const struct pair *pair, struct rdmux_cq *cq_a, struct rdmux_cq *cq_b)
+{
+    bool is_new_at_a = false;
+    bool is_new_at_b = false;
+    uint64_t until = now_ms() + PATIENT_MS;
+    while (!is_new_at_a || !is_new_at_b) {
+        assert_true(now_ms() < until);
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_a));
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_b));
+        is_new_at_a = has_new_path(cq_a) || is_new_at_a;
+        is_new_at_b = has_new_path(cq_b) || is_new_at_b;
+    }
+}
+
+/* What happens while the peer's frames wait for the new cq. */
+enum meanwhile {
+    NOTHING,
+    PEER_CLOSES,
+    CHANNEL_BREAKS, /* last: without OpenSSL it does not reconnect */
+};
+
+static bool can_reconnect(void)
+{
+    const uint8_t secret[RDMUX_SECRET_SIZE] = { 0 };
+    uint8_t name[RDMUX_RECONNECT_NAME_SIZE];
+    return rdmux_reconnect_name(secret, name);
+}
+
+/* Endpoint a loses its path while it leaves its cq. Returns when it is cut and still there, and MOVE
+ * and TRY of its peer, unread, are in its control channel. */
+static void meet_before_leaving(struct pair *pair, struct rdmux_cq *to)
+{
+    struct rdmux_wc wc;
+    CHECK_OK(rdmux_ep_move(pair->a, to));
+    assert_true(rdmux_cq_enter(pair->cq_a));
+    rdmux_provider_failed(pair->a->path, RDMUX_IO, "broken by a test");
+    rdmux_cq_leave(pair->cq_a);
+    for (uint64_t until = now_ms() + PATIENT_MS; !rdmux_failover_is_cut(pair->a);) {
+        assert_true(now_ms() < until);
+        assert_int_equal(rdmux_cq_poll(pair->cq_a, &wc, 1), 0);
+    }
+    assert_ptr_equal(pair->a->cq, pair->cq_a);
+    for (uint64_t until = now_ms() + PATIENT_MS; !has_tried(pair->b);) {
+        assert_true(now_ms() < until);
+        assert_int_equal(rdmux_cq_poll(pair->cq_b, &wc, 1), 0);
+    }
+}
+
+/* The peer searches as soon as it knows both cuts: its MOVE and its TRY arrive together. */
+static void frames_of_the_search_wait_for_the_new_cq(void **state)
+{
+    (void)state;
+    const enum meanwhile last = can_reconnect() ? CHANNEL_BREAKS : PEER_CLOSES;
+    for (enum meanwhile meanwhile = NOTHING; meanwhile <= last; meanwhile++) {
+        struct scene scene;
+        struct rdmux_cq *to = open_bound_without_threads(&scene);
+        struct pair *pair = &scene.pair;
+        meet_before_leaving(pair, to);
+        if (meanwhile == PEER_CLOSES) {
+            CHECK_OK(rdmux_ep_close(pair->b));
+            pair->b = NULL;
+        } else if (meanwhile == CHANNEL_BREAKS) {
+            assert_int_equal(shutdown(rdmux_channel_socket(pair->b->channel), SHUT_RDWR), 0);
+        }
+        expect_moved(to, pair->a);
+        expect_no_entry(pair->cq_a);
+        if (meanwhile == PEER_CLOSES) {
+            (void)expect_entry(to, RDMUX_WC_DISCONNECTED, RDMUX_PEER_GONE);
+        } else {
+            await_new_paths(pair, to, pair->cq_b);
+            check_message(pair->a, to, pair->b, pair->cq_b, 4);
+        }
+        clear_bound(&scene, to);
+    }
 }
 
 /* A device whose provider has not the operations, or has local keys. */
@@ -805,6 +919,7 @@ int main(void)
         cmocka_unit_test(a_path_that_binds_its_cq_refuses),
         cmocka_unit_test(with_failover_a_bound_path_is_opened_anew),
         cmocka_unit_test(no_atomic_becomes_unknown_where_a_path_is_opened_anew),
+        cmocka_unit_test(frames_of_the_search_wait_for_the_new_cq),
         cmocka_unit_test(an_endpoint_that_ends_on_its_way_ends_at_its_new_cq),
         cmocka_unit_test(a_move_without_memory_fails_or_ends_the_endpoint),
         cmocka_unit_test(a_move_wakes_the_owner_of_the_new_cq),
