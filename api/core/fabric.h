@@ -159,10 +159,12 @@ struct rdmux_failover_hooks {
     bool (*is_steady)(const struct rdmux_ep *ep);
     /* Begins to cut the path, without unknown outcomes, for a change of cq
      * (RDMUX_EVENT_LEAVING). is_cut: returns whether the path is closed, and the next one is not
-     * searched yet. When it is, RDMUX_SIGNAL_ATTEND is raised. go_on: the endpoint, if it was cut,
-     * is on its new cq: searches the next path. */
+     * searched yet. When it is, RDMUX_SIGNAL_ATTEND is raised. leave_cq: takes descriptors of
+     * failover off the cq that the endpoint leaves. go_on: the endpoint is on its new cq: puts them
+     * there and, if the endpoint was cut, searches the next path. */
     void (*cut_for_cq)(struct rdmux_ep *ep);
     bool (*is_cut)(const struct rdmux_ep *ep);
+    void (*leave_cq)(struct rdmux_ep *ep);
     void (*go_on)(struct rdmux_ep *ep);
     /* The endpoint ends. Gives up a move: the endpoint has the path that is being quiesced, or none.
      * Gives up a reconnect of the control channel, and lets no later one find the endpoint. Called

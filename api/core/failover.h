@@ -93,6 +93,13 @@ static inline bool rdmux_failover_is_cut(const struct rdmux_ep *ep)
     return ep->fabric->failover_hooks->is_cut(ep);
 }
 
+static inline void rdmux_failover_leaves_cq(struct rdmux_ep *ep)
+{
+    if (ep->failover != NULL) {
+        ep->fabric->failover_hooks->leave_cq(ep);
+    }
+}
+
 static inline void rdmux_failover_goes_on(struct rdmux_ep *ep)
 {
     if (ep->failover != NULL) {

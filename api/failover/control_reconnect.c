@@ -336,7 +336,29 @@ bool rdmux_reconnect_is_idle(const struct rdmux_ep *ep)
 {
     const struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     return !rdmux_reconnect_is_under_way(ep) && !reconnect->is_broken && reconnect->dialing < 0 &&
-           reconnect->fresh == NULL && reconnect->claims.count == 0;
+           reconnect->fresh == NULL;
+}
+
+void rdmux_reconnect_leave_cq(struct rdmux_ep *ep)
+{
+    const struct rdmux_list *claims = &ep->failover->reconnect.claims.list;
+    for (struct rdmux_list *at = claims->next; at != claims; at = at->next) {
+        struct rdmux_claim *claim = RDMUX_CONTAINER(at, struct rdmux_claim, link);
+        claim->events = rdmux_channel_unwatch(claim->channel);
+    }
+}
+
+/* A claim that cannot be watched is dropped: its sender, if it is the peer, dials again. */
+void rdmux_reconnect_enter_cq(struct rdmux_ep *ep)
+{
+    const struct rdmux_list *claims = &ep->failover->reconnect.claims.list;
+    for (struct rdmux_list *at = claims->next, *next; at != claims; at = next) {
+        struct rdmux_claim *claim = RDMUX_CONTAINER(at, struct rdmux_claim, link);
+        next = at->next;
+        if (rdmux_channel_watch(claim->channel, ep->cq->control_fd, claim->events) != RDMUX_OK) {
+            drop_claim(ep, claim);
+        }
+    }
 }
 
 bool rdmux_reconnect_begin(struct rdmux_ep *ep, const char *text)

@@ -694,6 +694,7 @@ static void cut_for_cq(struct rdmux_ep *ep)
 
 static void go_on_at_cq(struct rdmux_ep *ep)
 {
+    rdmux_reconnect_enter_cq(ep);
     if (ep->phase == RDMUX_PHASE_READY && ep->failover->stage == RDMUX_MEETING) {
         go_on(ep);
     }
@@ -724,6 +725,7 @@ const struct rdmux_failover_hooks rdmux_failover_hooks = {
     .is_steady = is_steady,
     .cut_for_cq = cut_for_cq,
     .is_cut = is_cut,
+    .leave_cq = rdmux_reconnect_leave_cq,
     .go_on = go_on_at_cq,
     .abandon = abandon,
     .end_requests = rdmux_replay_end,

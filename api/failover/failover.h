@@ -100,9 +100,13 @@ void rdmux_reconnect_leave(struct rdmux_ep *ep);
 void rdmux_reconnect_note_broken(struct rdmux_ep *ep, const char *text);
 /* Returns whether the channel is lost and not reconnected yet. */
 bool rdmux_reconnect_is_under_way(const struct rdmux_ep *ep);
-/* Returns whether the channel works, and no other socket claims to be the next one: the reconnect
- * has no descriptor at the cq. */
+/* Returns whether the channel works, so that no reconnect is under way. Claims, which prove nothing,
+ * may be there. */
 bool rdmux_reconnect_is_idle(const struct rdmux_ep *ep);
+/* The endpoint, whose reconnect is idle, changes its cq: takes the claims off the old one, and puts
+ * them on the new one. */
+void rdmux_reconnect_leave_cq(struct rdmux_ep *ep);
+void rdmux_reconnect_enter_cq(struct rdmux_ep *ep);
 /* The channel is lost for the reason in `text`: starts a control-channel reconnect. False: no
  * reconnect is possible. */
 bool rdmux_reconnect_begin(struct rdmux_ep *ep, const char *text);

@@ -51,6 +51,7 @@ struct rdmux_claim {
     struct rdmux_channel *channel;
     struct rdmux_reconnect_greeting greeting;
     uint64_t until_ns;
+    uint32_t events; /* of the channel, while the endpoint is on its way to another cq */
     size_t key_size;
     uint8_t key[RDMUX_ADDRESS_NETWORK_MAX];
 };

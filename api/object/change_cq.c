@@ -196,6 +196,7 @@ static void take_off(struct rdmux_ep *ep, struct cq_change *change)
     if (ep->channel != NULL) {
         change->channel_events = rdmux_channel_unwatch(ep->channel);
     }
+    rdmux_failover_leaves_cq(ep);
     rdmux_fast_path_forget(ep);
     rdmux_cq_unlist(from, ep);
     rdmux_cq_strike(from, ep);

@@ -890,6 +890,38 @@ static void a_repeated_hello_leaves_the_channel_alone(void **state)
     clear_scene(&scene);
 }
 
+/* The claim of a stranger goes along: at the new cq the endpoint sees that the stranger ends it. */
+static void a_repeated_hello_keeps_no_endpoint_on_its_cq(void **state)
+{
+    (void)state;
+    if (!can_resume()) {
+        skip();
+    }
+    struct scene scene;
+    uint8_t hello[RDMUX_HELLO_SIZE];
+    open_failover(&scene, "tcp", RDMUX_FABRIC_NO_SERVICE_THREAD, NULL);
+    struct pair *pair = &scene.pair;
+    struct rdmux_cq *to = create_cq(pair->fabric_b);
+    overhear(pair, hello);
+    int stranger = dial_raw(pair->address);
+    send_bytes(stranger, hello, sizeof(hello));
+    await_answer_of_b(pair, stranger);
+
+    CHECK_OK(rdmux_ep_move(pair->b, to));
+    CHECK_OK(rdmux_cq_destroy(pair->cq_b));
+    pair->cq_b = to;
+    (void)expect_entry(to, RDMUX_WC_MOVED, RDMUX_OK);
+    assert_int_equal(pair->b->failover->reconnect.claims.count, 1);
+    check_messages(pair);
+    close(stranger);
+    for (uint64_t until = now_ms() + PATIENT_MS; pair->b->failover->reconnect.claims.count != 0;) {
+        assert_true(now_ms() < until);
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_b));
+    }
+    check_messages(pair);
+    clear_scene(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -916,6 +948,7 @@ int main(void)
         cmocka_unit_test(a_repeated_hello_delays_no_resumption),
         cmocka_unit_test(a_crowd_that_repeats_a_hello_is_bounded_and_displaces_no_other_peer),
         cmocka_unit_test(a_repeated_hello_leaves_the_channel_alone),
+        cmocka_unit_test(a_repeated_hello_keeps_no_endpoint_on_its_cq),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
