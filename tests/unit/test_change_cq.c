@@ -390,6 +390,21 @@ static struct rdmux_cq *open_bound_without_threads(struct scene *scene)
     return create_cq(scene->pair.fabric_a);
 }
 
+/* Both fabrics have the device. */
+static void bind_paths(const struct pair *pair)
+{
+    make_device(pair->fabric_b, 0, 0);
+    const struct rdmux_provider_ops *tcp = device.tcp;
+    for (size_t i = 0; i < pair->fabric_a->registry.count; i++) {
+        struct rdmux_provider_entry *entry = &pair->fabric_a->registry.entries[i];
+        if (entry->ops == tcp) {
+            entry->ops = &device.ops;
+        }
+    }
+    device.ops.ep_leave = NULL;
+    device.ops.ep_enter = NULL;
+}
+
 static void clear_bound(struct scene *scene, struct rdmux_cq *to)
 {
     CHECK_OK(rdmux_cq_destroy(scene->pair.cq_a)); /* the endpoint has left it */
@@ -616,6 +631,205 @@ static void a_path_that_binds_its_cq_refuses(void **state)
         check_message(scene.pair.a, scene.pair.cq_a, scene.pair.b, scene.pair.cq_b, 3);
         CHECK_OK(rdmux_cq_destroy(to));
         clear_scene(&scene);
+    }
+}
+
+/* ------------------------------------------------------------------------------ moves and failures */
+
+enum { CROSSED = 200, EVENTS_APART = 12, SEEDS = 2 };
+
+/* One side of a pair with failover, whose endpoint goes to and fro between two cqs. */
+struct crossed_side {
+    struct rdmux_ep *ep;
+    struct rdmux_cq *cqs[2];
+    size_t at; /* index of the cq that the endpoint is on, or is about to leave */
+    bool is_on_its_way;
+    uint64_t posted;
+    uint64_t sent;
+    uint64_t received;
+    uint64_t moves;
+    uint64_t out[MESSAGES];
+    uint64_t in[MESSAGES];
+};
+
+static void receive_next(struct crossed_side *side, uint64_t number)
+{
+    uint64_t *word = &side->in[number % MESSAGES];
+    CHECK_OK(rdmux_recv(side->ep, word, sizeof(*word), NULL, CONTEXT(number)));
+}
+
+static void send_next(struct crossed_side *side)
+{
+    while (!side->is_on_its_way && side->posted < CROSSED &&
+           side->posted - side->sent < MESSAGES / 2) {
+        uint64_t *word = &side->out[side->posted % MESSAGES];
+        *word = side->posted;
+        CHECK_OK(rdmux_send(side->ep, word, sizeof(*word), NULL, CONTEXT(side->posted), 0));
+        side->posted++;
+    }
+}
+
+static void take_entry(struct crossed_side *side, const struct rdmux_wc *wc)
+{
+    assert_ptr_equal(wc->ep, side->ep);
+    if (wc->opcode == RDMUX_WC_MOVED) {
+        assert_true(side->is_on_its_way);
+        side->is_on_its_way = false;
+        side->at = 1 - side->at;
+        return;
+    }
+    assert_false(side->is_on_its_way);
+    if (wc->opcode == RDMUX_WC_PATH_CHANGED) {
+        return;
+    }
+    assert_int_equal(wc->status, RDMUX_OK);
+    if (wc->opcode == RDMUX_WC_SEND) {
+        assert_ptr_equal(wc->context, CONTEXT(side->sent));
+        side->sent++;
+        return;
+    }
+    assert_int_equal(wc->opcode, RDMUX_WC_RECV);
+    assert_ptr_equal(wc->context, CONTEXT(side->received));
+    assert_int_equal(side->in[side->received % MESSAGES], side->received);
+    side->received++;
+    receive_next(side, side->received + MESSAGES - 1);
+}
+
+/* An endpoint on its way returns its entries at the next cq alone. */
+static void progress_crossed(struct crossed_side *side)
+{
+    struct rdmux_wc wc;
+    CHECK_OK(rdmux_fabric_progress(side->ep->fabric));
+    const size_t old = side->at;
+    if (side->is_on_its_way) {
+        assert_int_equal(rdmux_cq_poll(side->cqs[old], &wc, 1), 0);
+    }
+    if (rdmux_cq_poll(side->cqs[side->is_on_its_way ? 1 - old : old], &wc, 1) == 1) {
+        take_entry(side, &wc);
+    }
+    send_next(side);
+}
+
+static void move_crossed(struct crossed_side *side)
+{
+    if (side->is_on_its_way) {
+        return;
+    }
+    enum rdmux_status status = rdmux_ep_move(side->ep, side->cqs[1 - side->at]);
+    if (status != RDMUX_AGAIN) { /* failover is at work */
+        CHECK_OK(status);
+        side->is_on_its_way = true;
+        side->moves++;
+    }
+}
+
+/* The path fails on this side, if it has one. */
+static void fail_crossed(struct crossed_side *side)
+{
+    struct rdmux_ep *ep = side->ep;
+    assert_true(rdmux_cq_enter(ep->cq));
+    if (ep->path != NULL && ep->phase == RDMUX_PHASE_READY && !rdmux_failover_is_moving(ep) &&
+        ep->path->cq->cq == ep->cq) {
+        rdmux_provider_failed(ep->path, RDMUX_IO, "broken by a test");
+    }
+    rdmux_cq_leave(ep->cq);
+}
+
+static void cause_event(struct crossed_side *a, struct crossed_side *b, unsigned event)
+{
+    switch (event % 6) {
+    case 0:
+        move_crossed(a);
+        break;
+    case 1:
+        move_crossed(b);
+        break;
+    case 2:
+        move_crossed(a);
+        move_crossed(b);
+        break;
+    case 3:
+        move_crossed(a);
+        fail_crossed(b);
+        break;
+    case 4:
+        move_crossed(b);
+        fail_crossed(b);
+        break;
+    default:
+        fail_crossed(a);
+        move_crossed(a);
+        break;
+    }
+}
+
+static void begin_crossed(struct crossed_side *side, struct rdmux_ep *ep, struct rdmux_cq *cq)
+{
+    memset(side, 0, sizeof(*side));
+    side->ep = ep;
+    side->cqs[0] = cq;
+    side->cqs[1] = create_cq(ep->fabric);
+    for (uint64_t n = 0; n < MESSAGES; n++) {
+        receive_next(side, n);
+    }
+}
+
+static bool is_over(const struct crossed_side *side)
+{
+    return side->sent == CROSSED && side->received == CROSSED && !side->is_on_its_way;
+}
+
+static void run_crossed(struct crossed_side *a, struct crossed_side *b, uint32_t seed)
+{
+    uint64_t until = now_ms() + PATIENT_MS;
+    for (uint64_t events = 1; !is_over(a) || !is_over(b);) {
+        assert_true(now_ms() < until);
+        progress_crossed(a);
+        progress_crossed(b);
+        if (a->received + b->received >= events * EVENTS_APART) {
+            seed = seed * 1664525 + 1013904223;
+            cause_event(a, b, seed >> 16);
+            events++;
+        }
+    }
+    assert_true(a->moves > 0 && b->moves > 0);
+}
+
+/* bound: the paths of both sides cannot leave their cqs. */
+static void cross(const char *path, bool bound, uint32_t seed)
+{
+    static struct crossed_side a;
+    static struct crossed_side b;
+    struct pair pair;
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    attr.failover = RDMUX_FAILOVER_ON;
+    attr.failover_attempts = 1000;
+    attr.send_depth = attr.recv_depth = MESSAGES;
+    open_sides(&pair, path, RDMUX_FABRIC_NO_SERVICE_THREAD, RDMUX_FABRIC_NO_SERVICE_THREAD);
+    if (bound) {
+        bind_paths(&pair);
+    }
+    connect_more(&pair, &attr, &pair.a, &pair.b);
+    begin_crossed(&a, pair.a, pair.cq_a);
+    begin_crossed(&b, pair.b, pair.cq_b);
+    run_crossed(&a, &b, seed);
+    CHECK_OK(rdmux_ep_close(pair.a));
+    CHECK_OK(rdmux_ep_close(pair.b));
+    pair.a = NULL;
+    pair.b = NULL;
+    CHECK_OK(rdmux_cq_destroy(a.cqs[1]));
+    CHECK_OK(rdmux_cq_destroy(b.cqs[1]));
+    close_pair(&pair);
+}
+
+/* Either side moves, or both at once, while the path works or has failed on either side. */
+static void moves_and_failures_cross_without_loss(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 1; seed <= SEEDS; seed++) {
+        cross("shm", false, seed);
+        cross("tcp", false, seed);
+        cross("tcp", true, seed);
     }
 }
 
@@ -921,6 +1135,7 @@ int main(void)
         cmocka_unit_test(no_atomic_becomes_unknown_where_a_path_is_opened_anew),
         cmocka_unit_test(frames_of_the_search_wait_for_the_new_cq),
         cmocka_unit_test(an_endpoint_that_ends_on_its_way_ends_at_its_new_cq),
+        cmocka_unit_test(moves_and_failures_cross_without_loss),
         cmocka_unit_test(a_move_without_memory_fails_or_ends_the_endpoint),
         cmocka_unit_test(a_move_wakes_the_owner_of_the_new_cq),
         cmocka_unit_test(no_entry_is_lost_or_twice_while_threads_move_the_endpoint),
