@@ -854,14 +854,18 @@ static size_t poll_neighbours(struct shm_cq *cq, size_t budget)
     size_t done = 0;
     uint32_t visits = MARK_VISITS;
     uint32_t count = cq->neighbour_count < NEIGHBOUR_COUNT ? cq->neighbour_count : NEIGHBOUR_COUNT;
-    for (uint32_t i = 0; i < count && done < budget && visits > 0; i++) {
-        cq->neighbour_next = cq->neighbour_next + 1 < cq->neighbour_count ? cq->neighbour_next + 1
-                                                                          : 0;
-        struct shm_neighbour *neighbour = cq->neighbours[cq->neighbour_next];
+    uint32_t next = cq->neighbour_next;
+    for (uint32_t i = 0; i < count; i++) {
+        next = next + 1 < cq->neighbour_count ? next + 1 : 0;
+        struct shm_neighbour *neighbour = cq->neighbours[next];
         if (SHM_UNLIKELY(shm_has_marks(neighbour))) {
             done += serve_neighbour(cq, neighbour, budget - done, &visits);
+            if (done >= budget || visits == 0) {
+                break;
+            }
         }
     }
+    cq->neighbour_next = next;
     return done;
 }
 
