@@ -1425,7 +1425,7 @@ struct rdmux_srq_attr {
     uint32_t max_sge;
     uint32_t device_share;
     uint32_t limit;
-    uint32_t spare0;
+    uint32_t spare1;
     uint64_t spare[5];
 };
 #define RDMUX_SRQ_ATTR_INIT RDMUX_INIT_OF(rdmux_srq_attr)
