@@ -44,12 +44,19 @@ static bool end_has_to_wait(const struct tcp_lane *lane)
            in->request.destination == TCP_TO_NOTHING;
 }
 
+/* Returns whether the error says that the peer has closed the socket, or has gone: of a TLS session,
+ * too. The others are a bad buffer of this side, a broken session, and a lack of memory. */
+static bool is_the_peers_end(int error)
+{
+    return error != EFAULT && error != EBADMSG && error != ENOMEM;
+}
+
 static void socket_ended(struct tcp_lane *lane, int error)
 {
     struct tcp_ep *ep = lane->ep;
     error = error == 0 ? ep->out.error : error;
     const char *reason = rdmux_tcp_stream_reason(lane);
-    if (reason[0] == '\0' && error != EFAULT && end_has_to_wait(lane)) {
+    if (is_the_peers_end(error) && end_has_to_wait(lane)) {
         ep->in.is_end_waiting = true;
         rdmux_tcp_cool(ep);
         rdmux_tcp_unwatch(&ep->lane0);
