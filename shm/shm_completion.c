@@ -833,7 +833,7 @@ static SHM_COLD size_t serve_neighbour(struct shm_cq *cq, struct shm_neighbour *
 {
     size_t done = 0;
     wake_neighbour(cq, neighbour);
-    while (shm_has_marks(neighbour) && done<budget && * visits> 0) {
+    while (shm_has_marks(neighbour) && *visits > 0 && done < budget) {
         uint32_t first = 0;
         uint64_t marks = rdmux_shm_marks_take(neighbour, &first);
         for (; marks != 0; marks &= marks - 1) {
