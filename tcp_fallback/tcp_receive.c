@@ -126,7 +126,8 @@ static bool destination_open(struct tcp_ep *ep, uint64_t from, uint64_t length, 
 }
 
 /* Copies bytes of socket 0's share from a buffer to their destination. */
-static void payload_copy(struct tcp_ep *ep, const uint8_t *bytes, size_t length)
+static inline __attribute__((always_inline)) void payload_copy(struct tcp_ep *ep,
+                                                               const uint8_t *bytes, size_t length)
 {
     struct iovec iov[PIECES_MAX];
     int count = 0;
