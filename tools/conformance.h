@@ -28,6 +28,7 @@ struct case_result {
     const struct suite *suite;
     const struct conformance_case *test;
     enum case_outcome outcome;
+    bool is_run; /* also of a case that left itself out */
     uint64_t took_ns;
     char rule[8];    /* of a failure: the broken rule; "": any rule that the case cites */
     char *text;      /* of a failure or of a case that left itself out: lines; else NULL */

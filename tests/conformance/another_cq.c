@@ -161,7 +161,8 @@ static enum result move_to(struct side *side, struct rdmux_ep *ep, struct rdmux_
         return NOT_NOW;
     }
     EXPECT_STATUS(status, RDMUX_OK);
-    side->caps->emulated |= NEEDS_CQ_CHANGE;
+    /* Several threads may get here. */
+    __atomic_fetch_or(&side->caps->emulated, NEEDS_CQ_CHANGE, __ATOMIC_RELAXED);
     return GOES;
 }
 
