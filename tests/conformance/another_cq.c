@@ -362,6 +362,8 @@ static void move_between_threads(struct side *side)
 
 /* -------------------------------------------------------------------------------------- a sleeper */
 
+enum { WAKE_ROUNDS = 5, ASLEEP_MS = 20 };
+
 static void *await_moved(void *argument)
 {
     const struct queue *queue = argument;
@@ -372,30 +374,46 @@ static void *await_moved(void *argument)
     return NULL;
 }
 
+/* No wake-up of a message may be lost, either. One call waits: WAIT would look again from time to
+ * time. */
+static void be_woken(struct side *side, struct queue *queue)
+{
+    uint64_t word = 0;
+    for (uint64_t i = 0; i < WAKE_ROUNDS; i++) {
+        EXPECT_OK(rdmux_recv(side->ep, &word, sizeof(word), NULL, CTX(i)));
+        BARRIER(side);
+        struct rdmux_wc wc = { .opcode = 0 };
+        size_t count = 0;
+        EXPECT_OK(rdmux_cq_wait(queue->cq, &wc, 1, side->patient_ms, &count));
+        EXPECT(count == 1 && wc.opcode == RDMUX_WC_RECV && wc.context == CTX(i), "%s came",
+               wc_text(&wc));
+        EXPECT_EQUAL(word, i);
+    }
+}
+
 static void wake_initiator(struct side *side)
 {
     struct rdmux_ep_attr attr = still_ep_attr_of(side);
     struct rdmux_cq *cq = NULL;
     struct queue other;
-    uint64_t word = 0;
     side_open(side, NULL);
     side_meet(side);
     (void)side_pair(side, &attr);
     EXPECT_OK(rdmux_cq_create(side->fabric, NULL, &cq));
     queue_open(&other, side, cq);
-    EXPECT_OK(rdmux_recv(side->ep, &word, sizeof(word), NULL, CTX(1)));
-    if (move_to(side, side->ep, cq) == GOES) {
-        pthread_t thread;
+    const bool moves = move_to(side, side->ep, cq) == GOES;
+    if (moves) {
         (void)WAIT(&other, RDMUX_WC_MOVED, NULL);
+    }
+    be_woken(side, moves ? &other : &side->queue);
+    if (moves) {
+        pthread_t thread;
         EXPECT(pthread_create(&thread, NULL, await_moved, &side->queue) == 0, "no thread");
-        sleep_ms(20); /* it sleeps by now; if not, the case shows less */
+        sleep_ms(ASLEEP_MS); /* it sleeps by now; if not, the case shows less */
         EXPECT_OK(rdmux_ep_move(side->ep, side->queue.cq));
         EXPECT(pthread_join(thread, NULL) == 0, "no join");
     }
-    BARRIER(side);
-    side->queue.sleeps = !side->manual; /* no wake-up of the message may be lost, either */
-    (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(1));
-    EXPECT_EQUAL(word, side->seed);
+    be_woken(side, &side->queue);
     EXPECT_QUIET(&other);
     EXPECT_OK(rdmux_cq_destroy(cq));
     queue_close(&other);
@@ -408,10 +426,14 @@ static void wake_target(struct side *side)
     side_open(side, NULL);
     side_meet(side);
     (void)side_pair(side, &attr);
-    BARRIER(side);
-    (void)POST_AND_WAIT(&side->queue,
-                        rdmux_send(side->ep, &side->seed, sizeof(side->seed), NULL, CTX(1), 0),
-                        RDMUX_WC_SEND, CTX(1));
+    for (uint64_t i = 0; i < 2 * (uint64_t)WAKE_ROUNDS; i++) {
+        uint64_t word = i % WAKE_ROUNDS;
+        BARRIER(side);
+        sleep_ms(ASLEEP_MS); /* the peer sleeps by now */
+        (void)POST_AND_WAIT(&side->queue,
+                            rdmux_send(side->ep, &word, sizeof(word), NULL, CTX(i), 0),
+                            RDMUX_WC_SEND, CTX(i));
+    }
     side_finish(side);
 }
 
