@@ -32,7 +32,7 @@ enum flaw {
     FLAW_MAPPING,    /* each leaks a mapping */
     FLAW_DESCRIPTOR, /* every tenth connection leaks a descriptor */
     FLAW_THREAD,     /* every fiftieth leaks a thread */
-    FLAW_BYTE,       /* a byte of a message changes */
+    FLAW_BYTE,       /* a byte of every hundredth message changes */
     FLAW_ENTRY,      /* an entry is taken twice */
     FLAWS,
 };
