@@ -33,7 +33,7 @@ enum {
     TURN_LATE = 92, /* a turn began after exit() had waited */
     NO_HASH = 93,   /* OpenSSL has ended */
     NOT_CLOSED = 94,
-    YIELDS = 2000,
+    YIELDS = 10,
 };
 
 static struct rdmux_fabric *fabric;
