@@ -336,13 +336,16 @@ event_loop_tells_every_line_to_every_member() {
 # Each client has its name's thread, at every call and again after a reconnect. Where a path keeps an
 # endpoint on its queue, the thread that accepts it has it.
 shards_keep_a_client_on_its_thread() {
-    local i name clients=() homes=() total
-    serve shards serve 127.0.0.1:0 4 24
-    for i in {0..11}; do
+    local i name clients=() homes=() total count=12
+    case $RDMUX_PATHS in
+    ib | roce | iwarp) count=3 ;; # a guest's processor opens few paths at a time within their time limit
+    esac
+    serve shards serve 127.0.0.1:0 4 $((2 * count))
+    for ((i = 0; i < count; i++)); do
         start "$scratch/client.$i" shards call "$address" "client $i" 200
         clients[i]=$pid
     done
-    for i in {0..11}; do
+    for ((i = 0; i < count; i++)); do
         ends_well "${clients[i]}" "$scratch/client.$i.err"
         went_over_path "$(<"$scratch/client.$i")"
         homes[i]=$(sed -n 's/^200 calls answered by thread \([0-3]\) over .*/\1/p' "$scratch/client.$i")
@@ -353,13 +356,13 @@ shards_keep_a_client_on_its_thread() {
     ib | roce | iwarp) same "$total ${homes[0]}" '1 0' 'threads, and the first one' ;;
     *) ((total >= 2)) || fail "all are on thread ${homes[0]}" ;;
     esac
-    for i in {0..11}; do
+    for ((i = 0; i < count; i++)); do
         name=$(run shards call "$address" "client $i" 1)
         [[ $name == "1 calls answered by thread ${homes[i]} over "* ]] || fail "client $i: $name"
     done
     ends_well "$server"
     total=$(awk '/^thread [0-3] answered / { sum += $4 } END { print sum }' "$scratch/server")
-    same "$total" 2412 'answered calls'
+    same "$total" $((201 * count)) 'answered calls'
 }
 
 # The first block of C is a whole program; the others are lines of one.
