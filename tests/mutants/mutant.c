@@ -259,7 +259,7 @@ static enum rdmux_status mutant_arm(struct rdmux_provider_cq *cq)
 {
     struct mutant_cq *mutant = mutant_cq_of(cq);
     if (is(MUTANT_arm_blocks)) {
-        sleep_ms(300);
+        sleep_ms(900);
     }
     if (is(MUTANT_wakeup_lost) && ++mutant->count % 100 == 0) {
         mutant_watch(cq, false);
@@ -357,7 +357,7 @@ static void mutant_ep_close(struct rdmux_provider_ep *ep)
     mutant_cq_of(ep->cq)->touched = mutant->touched;
     (void)__atomic_sub_fetch(mutant->accepts ? &acceptors : &connectors, 1, __ATOMIC_SEQ_CST);
     if (is(MUTANT_close_slow)) {
-        sleep_ms(30);
+        sleep_ms(300);
     }
     toy_provider.ep_close(ep);
     for (uint64_t at = mutant->head; at != mutant->tail; at++) {
