@@ -190,12 +190,19 @@ static enum rdmux_status prepare_for_peer(struct shm_ep *ep)
     return status != RDMUX_OK || has_ready_sets(ep) ? status : make_own_bell(ep);
 }
 
+/* Returns whether this side runs membarrier(2) for both before it sleeps. A side with an SRQ has many
+ * peers, and sleeps as often as one of them asks: membarrier(2) interrupts all processors, so a
+ * fence with each message costs less. */
+static bool runs_membarrier(const struct shm_ep *ep)
+{
+    return domain_of(ep)->has_membarrier && !rdmux_provider_has_srq(&ep->base);
+}
+
 static enum rdmux_status say_hello(struct shm_ep *ep, int segment_fd)
 {
-    struct shm_domain *domain = domain_of(ep);
     struct shm_hello hello = {
         .magic = is_acceptor(ep) ? SHM_HELLO_ACCEPTOR : SHM_HELLO_CONNECTOR,
-        .flags = domain->has_membarrier ? SHM_HELLO_MEMBARRIER : 0,
+        .flags = runs_membarrier(ep) ? SHM_HELLO_MEMBARRIER : 0,
         .pid = (uint32_t)getpid(),
         .mark = ep->mark,
     };
@@ -205,7 +212,7 @@ static enum rdmux_status say_hello(struct shm_ep *ep, int segment_fd)
     int fds[SHM_FDS_MAX];
     size_t count = 0;
     fds[count++] = has_ready_sets(ep) ? shm_cq_of(ep->base.cq)->bell : ep->peer.own_bell;
-    fds[count++] = domain->regions_fd;
+    fds[count++] = domain_of(ep)->regions_fd;
     if (segment_fd >= 0) {
         fds[count++] = segment_fd;
     }
@@ -262,8 +269,7 @@ static enum rdmux_status accept_hello(struct shm_ep *ep, const struct shm_hello 
     if (status != RDMUX_OK) {
         return status;
     }
-    ep->is_fencing = SHM_TSAN || !domain_of(ep)->has_membarrier ||
-                     (hello->flags & SHM_HELLO_MEMBARRIER) == 0;
+    ep->is_fencing = SHM_TSAN || !runs_membarrier(ep) || (hello->flags & SHM_HELLO_MEMBARRIER) == 0;
     return RDMUX_OK;
 }
 

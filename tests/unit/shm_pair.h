@@ -60,9 +60,8 @@ static inline struct shm_pair *shm_pair_open(void)
     return pair;
 }
 
-static inline struct shm_pair *shm_pair_connect(void)
+static inline void shm_pair_meet(struct shm_pair *pair)
 {
-    struct shm_pair *pair = shm_pair_open();
     uint8_t data[2][RDMUX_DESCRIPTION_MAX];
     size_t sizes[2] = { RDMUX_DESCRIPTION_MAX, RDMUX_DESCRIPTION_MAX };
     enum rdmux_status statuses[2];
@@ -84,6 +83,12 @@ static inline struct shm_pair *shm_pair_connect(void)
         (void)fprintf(stderr, "not connected: %d %d %s\n", statuses[0], statuses[1], fake_error);
         abort();
     }
+}
+
+static inline struct shm_pair *shm_pair_connect(void)
+{
+    struct shm_pair *pair = shm_pair_open();
+    shm_pair_meet(pair);
     return pair;
 }
 

@@ -290,6 +290,25 @@ static void set_up_touches_no_memory_of_the_peer(void **state)
     shm_pair_close(pair);
 }
 
+/* A server sleeps as often as one of its clients asks, and membarrier(2) costs more than a fence with
+ * each message. */
+static void a_side_with_an_srq_has_both_sides_fence_their_messages(void **state)
+{
+    (void)state;
+    for (int side = 0; side < 2; side++) {
+        struct shm_pair *pair = shm_pair_open();
+        pair->ends[side].core.srq = (struct rdmux_srq *)pair; /* only its presence matters */
+        shm_pair_meet(pair);
+        assert_true(pair->ends[0].ep->is_fencing);
+        assert_true(pair->ends[1].ep->is_fencing);
+        shm_pair_close(pair);
+    }
+    struct shm_pair *pair = shm_pair_connect();
+    assert_int_equal(pair->ends[0].ep->is_fencing, SHM_TSAN || !pair->domain->has_membarrier);
+    assert_int_equal(pair->ends[1].ep->is_fencing, SHM_TSAN || !pair->domain->has_membarrier);
+    shm_pair_close(pair);
+}
+
 static void a_stranger_at_the_socket_is_refused(void **state)
 {
     struct scene *scene = *state;
@@ -537,6 +556,7 @@ int main(void)
         SCENE_TEST(quiesce_waits_for_a_copy_by_the_peer),
         SCENE_TEST(set_up_touches_no_memory_of_the_peer),
         SCENE_TEST(a_stranger_at_the_socket_is_refused),
+        cmocka_unit_test(a_side_with_an_srq_has_both_sides_fence_their_messages),
         SCENE_TEST(a_greeting_without_the_secret_is_refused),
         SCENE_TEST(a_greeting_without_a_usable_ready_set_is_refused),
         SCENE_TEST(a_set_up_without_descriptors_fails_and_leaks_none),
