@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Dma-bufs as regions: the descriptors that are refused, the mapping and its end, and requests over
- * paths without an adapter. test_verbs_simulated.c has those over adapters. */
+ * paths without an adapter. test_dmabuf_simulated.c has those over adapters. */
 #include "api/base/dmabuf.h"
 
 #include "tests/unit/api_pair.h"

@@ -1,13 +1,2 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# The plug-in's objects are linked with the simulated device, which stands in for libibverbs and
-# librdmacm.
-# The test turns an adapter into soft iWARP, and memory files into dma-bufs.
-if(TARGET rdmux_verbs)
-    # Credits come from the library.
-    target_sources(${test} PRIVATE $<FILTER:$<TARGET_OBJECTS:rdmux_verbs>,EXCLUDE,/credits[.]c|/credit_scheduler[.]c>)
-    target_link_libraries(${test} PRIVATE sim_verbs)
-    target_link_options(${test} PRIVATE -Wl,--wrap=ibv_query_device -Wl,--wrap=ibv_reg_mr_iova2
-                                        -Wl,--wrap=fstatfs -Wl,--wrap=ioctl -Wl,--wrap=process_vm_readv)
-else()
-    set_target_properties(${test} PROPERTIES EXCLUDE_FROM_ALL ON)
-endif()
+include(${PROJECT_SOURCE_DIR}/tests/unit/support/simulated_adapter.cmake)
