@@ -766,6 +766,14 @@ static void await_answer_of_b(const struct pair *pair, int fd)
     }
 }
 
+/* Sends an overheard HELLO again, from this socket, and waits for b's answer. Returns the socket. */
+static int repeat_hello(const struct pair *pair, int stranger, const uint8_t hello[RDMUX_HELLO_SIZE])
+{
+    send_bytes(stranger, hello, RDMUX_HELLO_SIZE);
+    await_answer_of_b(pair, stranger);
+    return stranger;
+}
+
 /* The connector has dialled again, and the acceptor has answered its HELLO. Returns the channel's
  * socket, from which nothing has been read yet. */
 static int resume_halfway(const struct pair *pair)
@@ -806,9 +814,7 @@ static void a_repeated_hello_delays_no_resumption(void **state)
     overhear(pair, hello);
     int socket = resume_halfway(pair);
 
-    int stranger = dial_raw(pair->address);
-    send_bytes(stranger, hello, sizeof(hello));
-    await_answer_of_b(pair, stranger);
+    int stranger = repeat_hello(pair, dial_raw(pair->address), hello);
 
     finish_resumption(pair);
     assert_int_equal(rdmux_channel_socket(pair->a->channel), socket);
@@ -838,9 +844,7 @@ static void a_crowd_that_repeats_a_hello_is_bounded_and_displaces_no_other_peer(
     int socket = resume_halfway(pair);
 
     for (size_t i = 0; i < CROWD; i++) {
-        crowd[i] = dial_from(pair->address, "127.0.0.2");
-        send_bytes(crowd[i], hello, sizeof(hello));
-        await_answer_of_b(pair, crowd[i]);
+        crowd[i] = repeat_hello(pair, dial_from(pair->address, "127.0.0.2"), hello);
         assert_true(pair->b->failover->reconnect.claims.count <= RDMUX_CLAIMS_MAX);
     }
 
@@ -876,9 +880,7 @@ static void a_repeated_hello_leaves_the_channel_alone(void **state)
     const struct rdmux_channel *channel = pair->b->channel;
     overhear(pair, hello);
 
-    int stranger = dial_raw(pair->address);
-    send_bytes(stranger, hello, sizeof(hello));
-    await_answer_of_b(pair, stranger);
+    int stranger = repeat_hello(pair, dial_raw(pair->address), hello);
 
     check_messages(pair);
     assert_ptr_equal(pair->b->channel, channel);
@@ -903,9 +905,7 @@ static void a_repeated_hello_keeps_no_endpoint_on_its_cq(void **state)
     struct pair *pair = &scene.pair;
     struct rdmux_cq *to = create_cq(pair->fabric_b);
     overhear(pair, hello);
-    int stranger = dial_raw(pair->address);
-    send_bytes(stranger, hello, sizeof(hello));
-    await_answer_of_b(pair, stranger);
+    int stranger = repeat_hello(pair, dial_raw(pair->address), hello);
 
     CHECK_OK(rdmux_ep_move(pair->b, to));
     CHECK_OK(rdmux_cq_destroy(pair->cq_b));
