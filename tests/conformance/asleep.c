@@ -3,11 +3,9 @@
  * does. */
 #include "harness.h"
 
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -684,18 +682,11 @@ static unsigned count_wakes(struct side *side)
 /* Without a service thread nothing but the polls of this loop can end what wakes it. */
 static void silent_peer(struct side *side)
 {
-    struct sockaddr_in name = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
-    socklen_t length = sizeof(name);
     char address[RDMUX_ADDRESS_MAX];
     struct rdmux_fabric_attr fabric_attr = fabric_attr_of(side);
     struct rdmux_ep_attr attr = still_ep_attr_of(side);
     struct rdmux_ep *ep = NULL;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    EXPECT(fd >= 0 && bind(fd, (const struct sockaddr *)&name, length) == 0 && listen(fd, 4) == 0 &&
-               getsockname(fd, (struct sockaddr *)&name, &length) == 0,
-           "no socket: %s", strerror(errno));
-    side->descriptors[fd] = true;
-    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", (unsigned)ntohs(name.sin_port));
+    int fd = side_bound_socket(side, true, address);
     fabric_attr.flags |= RDMUX_FABRIC_NO_SERVICE_THREAD;
     attr.setup_timeout_ms = 600000;
     side_open(side, &fabric_attr);

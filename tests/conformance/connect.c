@@ -4,8 +4,6 @@
 #include "harness.h"
 #include "lateness.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -99,25 +97,10 @@ static void later_target(struct side *side)
 
 /* -------------------------------------------------------------------- no listener, or no answer */
 
-/* A bound TCP socket that does not listen reserves its port. */
-static int bound_socket(struct side *side, bool listens, char address[RDMUX_ADDRESS_MAX])
-{
-    struct sockaddr_in name = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
-    socklen_t length = sizeof(name);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    EXPECT(fd >= 0 && bind(fd, (const struct sockaddr *)&name, length) == 0 &&
-               getsockname(fd, (struct sockaddr *)&name, &length) == 0 &&
-               (!listens || listen(fd, 8) == 0),
-           "no socket: %s", strerror(errno));
-    (void)snprintf(address, RDMUX_ADDRESS_MAX, "127.0.0.1:%u", (unsigned)ntohs(name.sin_port));
-    side->descriptors[fd] = true; /* not rdmux's */
-    return fd;
-}
-
 static void refused_by_nobody(struct side *side)
 {
     char address[RDMUX_ADDRESS_MAX];
-    int fd = bound_socket(side, false, address);
+    int fd = side_bound_socket(side, false, address);
     struct rdmux_ep_attr attr = ep_attr_of(side);
     struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
     struct rdmux_ep *ep = CTX(1);
@@ -146,7 +129,7 @@ static void refused_by_nobody(struct side *side)
 static void silent_listener(struct side *side)
 {
     char address[RDMUX_ADDRESS_MAX];
-    int fd = bound_socket(side, true, address);
+    int fd = side_bound_socket(side, true, address);
     struct rdmux_ep_attr attr = ep_attr_of(side);
     struct rdmux_ep *ep = CTX(1);
     side_open(side, NULL);

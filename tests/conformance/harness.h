@@ -343,6 +343,9 @@ const char *wc_text(const struct rdmux_wc *wc);
 /* Returns an address on which this side may listen and that the other side can reach, with a port
  * of the system's choice. */
 const char *side_any_port(const struct side *side);
+/* Binds a TCP socket, without rdmux, to a port of 127.0.0.1 of the system's choice, and writes the
+ * address. If it does not listen it only reserves the port. The caller closes it. */
+int side_bound_socket(struct side *side, bool listens, char address[RDMUX_ADDRESS_MAX]);
 
 struct rdmux_fabric_attr fabric_attr_of(const struct side *side);
 struct rdmux_ep_attr ep_attr_of(const struct side *side);

@@ -3,11 +3,9 @@
 #include "harness.h"
 #include "lateness.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <netdb.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stddef.h>
@@ -213,15 +211,8 @@ static enum rdmux_status expected_of(const struct side *side, const struct answe
 
 static void wrong_listener(struct side *side)
 {
-    struct sockaddr_in name = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
-    socklen_t length = sizeof(name);
     char address[RDMUX_ADDRESS_MAX];
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    EXPECT(fd >= 0 && bind(fd, (const struct sockaddr *)&name, length) == 0 && listen(fd, 4) == 0 &&
-               getsockname(fd, (struct sockaddr *)&name, &length) == 0,
-           "no socket: %s", strerror(errno));
-    side->descriptors[fd] = true;
-    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", (unsigned)ntohs(name.sin_port));
+    int fd = side_bound_socket(side, true, address);
     side_open(side, NULL);
     for (size_t i = 0; i < COUNT_OF(answers); i++) {
         struct rdmux_ep_attr attr = ep_attr_of(side);

@@ -2,12 +2,16 @@
 /* Set-up and tear-down for most cases: fabric, queue, listener, connected pair, regions. */
 #include "harness.h"
 
+#include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /* The library's default time limits; a case multiplies them by side->patience. */
@@ -18,6 +22,20 @@ const char *side_any_port(const struct side *side)
     static char address[HOST_TEXT_MAX + 2];
     (void)snprintf(address, sizeof(address), "%s:0", side->host);
     return address;
+}
+
+int side_bound_socket(struct side *side, bool listens, char address[RDMUX_ADDRESS_MAX])
+{
+    struct sockaddr_in name = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    socklen_t length = sizeof(name);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT(fd >= 0 && bind(fd, (const struct sockaddr *)&name, length) == 0 &&
+               getsockname(fd, (struct sockaddr *)&name, &length) == 0 &&
+               (!listens || listen(fd, 8) == 0),
+           "no socket: %s", strerror(errno));
+    (void)snprintf(address, RDMUX_ADDRESS_MAX, "127.0.0.1:%u", (unsigned)ntohs(name.sin_port));
+    side->descriptors[fd] = true; /* not rdmux's */
+    return fd;
 }
 
 struct rdmux_fabric_attr fabric_attr_of(const struct side *side)
