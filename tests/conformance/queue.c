@@ -70,6 +70,8 @@ size_t queue_poll(struct queue *queue)
     return queue->kept_count;
 }
 
+/* Polls alone have to find the entries here, so the queue is not armed: there is no event to wait
+ * for. A nap leaves the core to the other side. */
 static void leave_the_core(unsigned polls)
 {
     static const struct timespec nap = { .tv_nsec = NAP_NS };

@@ -55,6 +55,7 @@ static int acceptors;
 /* The time of the main thread's last call. */
 static uint64_t main_was_here_ns;
 
+/* For mutants whose mistake is the time that a call takes. */
 static void sleep_ms(long ms)
 {
     const struct timespec time = { .tv_nsec = ms * 1000000L };

@@ -122,6 +122,7 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
+/* For the thread that measures how late the machine wakes a sleeper. */
 static void sleep_ms(uint64_t ms)
 {
     struct timespec time = { .tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000 };

@@ -33,7 +33,7 @@ static enum rdmux_status strict_probe(struct rdmux_fabric *fabric, struct rdmux_
     return status;
 }
 
-/* The core has to keep serving others meanwhile. */
+/* Takes its time, as drivers do: the core has to serve others in the meantime. */
 static enum rdmux_status strict_domain_open(struct rdmux_provider_domain *domain,
                                             const struct rdmux_local_path *path)
 {
