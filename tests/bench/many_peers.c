@@ -42,7 +42,10 @@ enum {
     RECEIVES_EACH = 4,         /* in the SRQ */
     WARM_UP_EACH = 4,          /* requests of a connection before the measurement */
     RESERVED_DESCRIPTORS = 64, /* of a process, besides its connections */
-    RESERVED_BY_SHM = 1024,    /* the same, with the set-ups under way of all clients */
+    /* What a listener of rdmux keeps for set-ups: this part of all, or this number. */
+    RESERVED_SHARE = 4,
+    RESERVED_MAX = 1536,
+    RESERVED_BY_SHM = 1024, /* besides, for the set-ups under way of all clients */
     DEPTH = 8,
 };
 
@@ -477,6 +480,10 @@ static void make_room(void)
     must_call(setrlimit(RLIMIT_NOFILE, &files) == 0, "setrlimit");
     bool is_shm = server.mode->paths != NULL && strcmp(server.mode->paths, "shm") == 0;
     rlim_t reserved = is_shm ? RESERVED_BY_SHM : RESERVED_DESCRIPTORS;
+    if (server.mode->kind == KIND_RDMUX) {
+        const rlim_t share = files.rlim_cur / RESERVED_SHARE;
+        reserved += share < RESERVED_MAX ? share : RESERVED_MAX;
+    }
     size_t most = files.rlim_cur < reserved
                       ? 0
                       : (size_t)(files.rlim_cur - reserved) / (size_t)server.mode->descriptors_each;
