@@ -13,11 +13,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -162,11 +164,45 @@ static void no_turn_begins_once_exit_has_waited(void **state)
     assert_int_equal(status_of(exit_with_open_objects), RIGHT);
 }
 
+/* Returns whether each thread but the caller sleeps. */
+static bool do_others_sleep(void)
+{
+    bool all_sleep = true;
+    DIR *tasks = opendir("/proc/self/task");
+    for (const struct dirent *at = tasks != NULL ? readdir(tasks) : NULL; at != NULL;
+         at = readdir(tasks)) {
+        char path[sizeof("/proc/self/task/") + sizeof(at->d_name) + sizeof("/stat")];
+        char state = 'S';
+        (void)snprintf(path, sizeof(path), "/proc/self/task/%s/stat", at->d_name);
+        FILE *stat = at->d_name[0] != '.' && atoi(at->d_name) != gettid() ? fopen(path, "re")
+                                                                          : NULL;
+        if (stat != NULL) {
+            all_sleep = fscanf(stat, "%*d (%*[^)]) %c", &state) == 1 && state == 'S' && all_sleep;
+            (void)fclose(stat);
+        }
+    }
+    if (tasks != NULL) {
+        (void)closedir(tasks);
+    }
+    return all_sleep;
+}
+
+/* Waits for the library's threads to have begun. A thread that begins allocates, and AddressSanitizer
+ * does not release its locks in the child of a fork. */
+static void wait_for_threads(void)
+{
+    enum { TIMES = 20 };
+    for (int slept = 0; slept < TIMES; slept = do_others_sleep() ? slept + 1 : 0) {
+        (void)nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    }
+}
+
 /* The parent's turn, which goes on, is none of the child's. */
 static void exit_in_child_of_a_fork(void)
 {
     int status = 0;
     open_all(NULL);
+    wait_for_threads();
     const bool begun = rdmux_exit_begin_turn();
     const pid_t pid = fork();
     if (pid == 0) {
