@@ -23,6 +23,7 @@ const char *side_any_port(const struct side *side)
 struct rdmux_fabric_attr fabric_attr_of(const struct side *side)
 {
     struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    attr.paths = side->paths;
     attr.plugins = side->plugin_count == 0 ? NULL : side->plugins;
     attr.plugin_count = side->plugin_count;
     if (side->auth.key_file != NULL) {
