@@ -48,7 +48,9 @@ static uint64_t connect_good_ones(struct pair *pair)
         struct span span = span_begin();
         connect_more(pair, NULL, &a, &b);
         uint64_t took = now_ms() - begin;
-        check_span("a good connection beside thousands", span, 0, (uint64_t)WITHIN_MS * SLACK);
+        /* A sanitizer slows this process, which has both sides, more than the flood does. */
+        check_span("a good connection beside thousands", span, 0,
+                   SLACK == 1 ? (uint64_t)WITHIN_MS : (uint64_t)PATIENT_MS);
         longest = took > longest ? took : longest;
         CHECK_OK(rdmux_ep_close(a));
         CHECK_OK(rdmux_ep_close(b));

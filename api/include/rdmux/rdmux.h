@@ -810,8 +810,9 @@ RDMUX_API void rdmux_mr_deregister(struct rdmux_mr *mr);
 /*
  * Imports a peer's region: asks the peer, over the control channel, for the key that the current
  * path needs. After a failover rdmux asks again by itself. rdmux_remote_close() ends the import.
- * timeout_ms  0: returns RDMUX_IN_PROGRESS with *out set; posts on it give RDMUX_AGAIN until
- *             RDMUX_WC_REMOTE_READY. Imports pipeline: a thousand take about one round trip.
+ * timeout_ms  0: returns RDMUX_IN_PROGRESS with *out set; posts on it give RDMUX_AGAIN until the
+ *             peer has answered, which RDMUX_WC_REMOTE_READY tells. Imports pipeline: a thousand
+ *             take about one round trip.
  * Threads     Its cq.
  * Errors      RDMUX_DENIED (forged, revoked, of another process, for another identity),
  *             RDMUX_TIMED_OUT, RDMUX_INVALID (not a token, or the endpoint is not connected),
