@@ -23,7 +23,7 @@
 enum {
     ENTRIES = 64,
     CUTS_MAX = 8,
-    SETUP_MS = 20000,
+    SETUP_MS = 60000,
     WAIT_MS = 1,
     PATIENCE_S = 30, /* limit of each wait */
     MESSAGES_BETWEEN = 60,

@@ -15,7 +15,7 @@
 
 #include <arpa/inet.h>
 
-enum { PATIENCE_MS = 10000, SIZE = 4096, SMALL = 16 };
+enum { PATIENCE_MS = 60000, SIZE = 4096, SMALL = 16 };
 
 extern char host[INET_ADDRSTRLEN]; /* an address of the device */
 

@@ -15,7 +15,7 @@
 #include <string.h>
 
 enum {
-    PATIENCE_MS = 20000,
+    PATIENCE_MS = 120000,
     RPING_MESSAGE = 16, /* address, key, size; big-endian */
     RPING_SIZE = 64,    /* rping -S */
     PERF_KEYS = 56,

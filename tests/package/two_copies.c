@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TIMEOUT_MS = 20000, REGION_SIZE = 1 << 16 };
+enum { TIMEOUT_MS = 60000, REGION_SIZE = 1 << 16 };
 
 struct side {
     const struct copy *copy;

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATHS_MAX = 64, TIMEOUT_MS = 20000 };
+enum { PATHS_MAX = 64, TIMEOUT_MS = 60000 };
 
 static void must(enum rdmux_status status, const char *call)
 {

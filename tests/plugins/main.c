@@ -25,7 +25,7 @@
 
 enum {
     PATHS_MAX = 64,
-    TIMEOUT_MS = 10000,
+    TIMEOUT_MS = 60000,
     REGION_SIZE = 3 * 1024 * 1024,
     BIG = 1000 * 1000,
 };

@@ -24,7 +24,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { PATIENT_MS = 30000, ACCEPT_MS = 20, SIZE = 1 << 20, EXIT_SKIPPED = 77 };
+enum { PATIENT_MS = 120000, ACCEPT_MS = 20, SIZE = 1 << 20, EXIT_SKIPPED = 77 };
 
 /* Two fabrics and a connection between them. */
 struct scene {

@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum {
-    PATIENT_MS = 30000,
+    PATIENT_MS = 120000,
     ACCEPT_MS = 50,
     SIZE = 4096,
     EPS = 2,

@@ -33,7 +33,7 @@
 #include <time.h>
 
 enum {
-    PATIENT_MS = 30000,
+    PATIENT_MS = 120000,
     END_MS = 9000, /* below the liveness time: the end of the connection ends the endpoint */
     ACCEPT_MS = 20,
     WAIT_MS = 10,

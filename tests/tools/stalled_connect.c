@@ -14,7 +14,7 @@
 #include <time.h>
 
 enum {
-    PATIENT_MS = 30000,
+    PATIENT_MS = 120000,
     PATH_MS = 3000,  /* the attempt's time */
     STALL_MS = 1000, /* an attempt that ends earlier did not stall */
     HALF_WAY_MS = 700,

@@ -28,7 +28,7 @@
 #include <cmocka.h>
 
 enum {
-    PATIENT_MS = 30000,
+    PATIENT_MS = 120000,
     LOGBOOK_LINES = 256,
     LOGBOOK_LINE = 400,
 };
