@@ -272,7 +272,14 @@ keys_are_told() {
         <(grep -vxE "(samples|curves)\[\]\.(failed|skipped)" "$scratch/keys")
 }
 tap "the keys of what it wrote are those that are told" keys_are_told "$scratch/results.json" '|curves.*'
-tap "so are those of the run that was kept" keys_are_told "$root/docs/performance/results.json" ''
+kept_keys_are_told() {
+    local kept
+    keys_are_told "$root/docs/performance/results.json" '' || return 1
+    for kept in "$root"/docs/performance/groups/*.json; do
+        [[ ! -e $kept ]] || keys_are_told "$kept" '|curves.*' || return 1
+    done
+}
+tap "so are those of the runs that were kept" kept_keys_are_told
 numbers() {
     jq -e '.format == 1 and (.machine | .rounds == 1 and .seconds_each == 0.01 and (.load_at_start | length == 3)
            and (.load_at_start + [.rounds, .seconds_each] | all(type == "number")))
@@ -307,7 +314,8 @@ tcp-connections-10k:tcp-latency-8 tcp-connections-10k --quick
 --json:--json $scratch
 --plots:--plots /proc/nowhere
 --json:--curves
---update:--update tcp
+--update:--update tcp-latency-8
+--update:--update tcp shm
 --update:--update --quick
 --build:--build $scratch
 END
