@@ -26,16 +26,18 @@ are missing they are not built, and that is a skip.
 END_OF_USAGE
 }
 
-# Adapters, in this order: default ones; adapters with ibv_wr_*() that require rights on a read's
-# sink; the smallest allowed, over iWARP with a piece for the header, and as much for the longest
-# message; adapters that do not keep all their claims, where the device self-test finds that and the
-# library emulates.
-readonly suites=(
-    ib roce iwarp
-    'ib,like=hca' 'roce,like=hca' 'iwarp,wr_api=yes' 'iwarp,like=hca'
-    'ib,limits=smallest' 'roce,limits=smallest' 'iwarp,limits=smallest,max_sge=2,max_msg=16m'
+# Adapters. Each pair of a link, a kind of adapter (soft or hca) and a size of its limits is in one of them, and
+# so are ibv_wr_*() with a soft adapter; adapters that require rights on a read's sink; the smallest limits over
+# iWARP with a piece for the header, and as much for the longest message; and adapters that do not keep all their
+# claims, where the device self-test finds that and the library emulates. With RDMUX_TEST_LEVEL=thorough also
+# each alone.
+suites=(
+    ib 'iwarp,wr_api=yes'
+    'ib,like=hca,limits=smallest' 'roce,like=hca' 'iwarp,like=hca'
+    'roce,limits=smallest' 'iwarp,limits=smallest,max_sge=2,max_msg=16m'
     'roce,atomics=glob,swapped=yes,inline_right=no,nothing_needs_key=yes'
 )
+[[ ${RDMUX_TEST_LEVEL:-normal} != thorough ]] || suites+=(roce iwarp 'ib,like=hca' 'ib,limits=smallest')
 
 parts=()
 while (($# > 0)); do
