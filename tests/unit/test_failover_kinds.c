@@ -378,7 +378,8 @@ static void move_by_a_fault(struct pair *pair)
 {
     fail_path(pair->a, RDMUX_IO);
     expect_entry(pair->cq_a, RDMUX_WC_PATH_CHANGED, RDMUX_IO);
-    (void)expect_entry(pair->cq_b, RDMUX_WC_PATH_CHANGED, RDMUX_IO);
+    /* b is told, or sees for itself that its peer has left the path. */
+    assert_int_equal(next_entry(pair->cq_b).opcode, RDMUX_WC_PATH_CHANGED);
     assert_string_equal(info_of(pair->a).provider, "tcp");
 }
 
