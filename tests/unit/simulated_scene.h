@@ -5,12 +5,12 @@
 #ifndef RDMUX_TESTS_SIMULATED_SCENE_H
 #define RDMUX_TESTS_SIMULATED_SCENE_H
 
+#include "tests/sim_verbs/sim_verbs.h"
 #include "tests/unit/api_pair.h"
 #include "verbs/verbs_plugin.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <sim_verbs.h>
 
 enum { GIDS = 16, NEAR = 9, ADDRESSES_MAX = 4 };
 
