@@ -93,7 +93,7 @@ static bool is_same(const struct rdmux_offer *a, const struct rdmux_offer *b)
                 memcmp(a->filter, b->filter, sizeof(a->filter)) == 0 &&
                 memcmp(a->private_data, b->private_data, sizeof(a->private_data)) == 0 &&
                 memcmp(a->secret, b->secret, sizeof(a->secret)) == 0;
-    for (size_t i = 0; same && i < RDMUX_OFFER_PATHS_MAX; i++) {
+    for (size_t i = 0; same && i < a->path_count; i++) {
         same = is_same_path(&a->paths[i], &b->paths[i]);
     }
     return same;
