@@ -20,6 +20,8 @@ enum {
     BATCH = 32, /* connections under way at a time */
     POLLS = 200000,
     RESERVED_DESCRIPTORS = 64,
+    RESERVED_SHARE = 4, /* what the listener keeps for set-ups: a share of the limit, to a limit */
+    RESERVED_MAX = 1536,
     DESCRIPTORS_EACH = 2, /* of an endpoint on one side */
 };
 
@@ -170,7 +172,9 @@ int main(int argc, char **argv)
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     /* A set-up over shared memory takes some more for a moment. */
-    long reserved = RESERVED_DESCRIPTORS + (strcmp(paths, "tcp") == 0 ? 0 : 4 * BATCH);
+    long share = (long)files.rlim_cur / RESERVED_SHARE;
+    long reserved = RESERVED_DESCRIPTORS + (share < RESERVED_MAX ? share : RESERVED_MAX) +
+                    (strcmp(paths, "tcp") == 0 ? 0 : 4 * BATCH);
     long most = ((long)files.rlim_cur - reserved) / DESCRIPTORS_EACH;
     if (count > most) {
         fprintf(
