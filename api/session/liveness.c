@@ -28,7 +28,7 @@ static uint64_t period_ns(const struct rdmux_ep *ep)
 /* Many endpoints share a wake-up: their heartbeats fall on the same few instants. */
 static uint64_t next_beat_ns(uint64_t now_ns, uint64_t wait_ns)
 {
-    enum { INSTANTS = 32 }; /* in the time waited */
+    enum { INSTANTS = 16 }; /* in the time waited */
     uint64_t apart = wait_ns / INSTANTS + 1;
     return (now_ns + wait_ns) / apart * apart;
 }
