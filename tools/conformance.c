@@ -30,9 +30,9 @@ static const char command_name[] = "conformance";
 struct conformance {
     const char *providers[PROVIDERS_MAX];
     size_t provider_count;
-    const char *filter; /* argument of --case */
-    bool wanted[256];   /* by rule index, rule_count entries */
-    bool some_rules;    /* --rules was given */
+    const struct option_list *parts; /* arguments of --case */
+    bool wanted[256];                /* by rule index, rule_count entries */
+    bool some_rules;                 /* --rules was given */
     bool times;
     enum conformance_format format;
     struct run_options run;
@@ -192,30 +192,67 @@ static bool want_rules(struct conformance *conformance, const char *list)
     return true;
 }
 
-static bool is_wanted(const struct conformance *conformance, const struct suite *suite,
-                      const struct conformance_case *test)
+static bool has_part(const struct suite *suite, const struct conformance_case *test,
+                     const char *part)
+{
+    return strstr(test->name, part) != NULL || strstr(test->rule, part) != NULL ||
+           strstr(suite->name, part) != NULL;
+}
+
+/* Returns whether the case cites one of the rules of --rules, or there are none. */
+static bool cites_wanted(const struct conformance *conformance, const struct conformance_case *test)
 {
     bool wanted = !conformance->some_rules;
     for (size_t i = 0; i < rule_count && !wanted; i++) {
         wanted = conformance->wanted[i] && case_cites(test, &rules[i]);
     }
-    return wanted &&
-           (conformance->filter == NULL || strstr(test->name, conformance->filter) != NULL ||
-            strstr(test->rule, conformance->filter) != NULL ||
-            strstr(suite->name, conformance->filter) != NULL);
+    return wanted;
 }
 
-/* A run without cases must not count as passed. */
-static bool is_anything_wanted(const struct conformance *conformance)
+static bool is_wanted(const struct conformance *conformance, const struct suite *suite,
+                      const struct conformance_case *test)
+{
+    const struct option_list *parts = conformance->parts;
+    bool matches = parts->count == 0;
+    for (size_t i = 0; i < parts->count && !matches; i++) {
+        matches = has_part(suite, test, parts->values[i]);
+    }
+    return matches && cites_wanted(conformance, test);
+}
+
+/* Returns whether a case has the part (NULL: any) and cites a wanted rule. */
+static bool is_there(const struct conformance *conformance, const char *part)
 {
     for (size_t i = 0; i < suite_count; i++) {
         for (size_t j = 0; j < suites[i]->count; j++) {
-            if (is_wanted(conformance, suites[i], &suites[i]->cases[j])) {
+            const struct conformance_case *test = &suites[i]->cases[j];
+            if ((part == NULL || has_part(suites[i], test, part)) &&
+                cites_wanted(conformance, test)) {
                 return true;
             }
         }
     }
     return false;
+}
+
+/* A run without cases must not count as passed, nor may one part of it be without. */
+static bool check_parts(const struct conformance *conformance)
+{
+    const struct option_list *parts = conformance->parts;
+    const char *of_rules = conformance->some_rules ? " and is one of these rules" : "";
+    if (parts->count == 0 && !is_there(conformance, NULL)) {
+        tool_error(command_name, "--rules: no case has one of these rules; --list names them all");
+        return false;
+    }
+    for (size_t i = 0; i < parts->count; i++) {
+        if (!is_there(conformance, parts->values[i])) {
+            tool_error(command_name,
+                       "--case: no case has \"%s\" in its name%s; --list names them all",
+                       parts->values[i], of_rules);
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Returns the reason for leaving the case out, NULL if it is to run. */
@@ -255,7 +292,7 @@ static size_t count_planned(const struct conformance *conformance)
 static void want_the_rest(struct conformance *conformance)
 {
     for (size_t rule = 0; rule < rule_count && !conformance->some_rules; rule++) {
-        conformance->wanted[rule] = conformance->filter == NULL;
+        conformance->wanted[rule] = conformance->parts->count == 0;
         for (size_t i = 0; i < suite_count && !conformance->wanted[rule]; i++) {
             for (size_t j = 0; j < suites[i]->count && !conformance->wanted[rule]; j++) {
                 const struct conformance_case *test = &suites[i]->cases[j];
@@ -622,7 +659,7 @@ struct arguments {
     struct option_list plugins;
     const char *key_file;
     const char *rules;
-    const char *filter;
+    struct option_list parts;
     const char *peer;
     const char *sequence;
     uint64_t seed;
@@ -665,10 +702,11 @@ static enum options_outcome parse(struct arguments *arguments, int argc, char **
           .argument = "LIST",
           .help = "only these rules, such as 6.1,13 (13: the whole chapter)" },
         { .name = "case",
-          .kind = OPTION_TEXT,
-          .text = &arguments->filter,
+          .kind = OPTION_LIST,
+          .list = &arguments->parts,
           .argument = "SUBSTRING",
-          .help = "only cases with this in their name, their rules or their suite" },
+          .help = "only cases with this in their name, their rules or their suite; may\n"
+                  "be repeated" },
         { .name = "seed",
           .kind = OPTION_NUMBER,
           .number = &arguments->seed,
@@ -759,7 +797,7 @@ static bool take_arguments(struct conformance *conformance, const struct argumen
                                       : mix64(now_ns() ^ (uint64_t)getpid()) % 1000000,
     };
     conformance->run.sequence = arguments->sequence;
-    conformance->filter = arguments->filter;
+    conformance->parts = &arguments->parts;
     conformance->results.peer = arguments->peer;
     conformance->times = arguments->times;
     conformance->format = (enum conformance_format)arguments->format;
@@ -785,9 +823,7 @@ static bool take_arguments(struct conformance *conformance, const struct argumen
     if (arguments->rules != NULL && !want_rules(conformance, arguments->rules)) {
         return false;
     }
-    if (!is_anything_wanted(conformance)) {
-        tool_error(command_name, "no case has that in its name%s; --list names them all",
-                   arguments->rules != NULL ? " and is one of these rules" : "");
+    if (!check_parts(conformance)) {
         return false;
     }
     want_the_rest(conformance);
@@ -823,7 +859,7 @@ int tool_conformance_main(int argc, char **argv)
         .patience = 1,
         .format = strcmp(argv[0], command_name) == 0 ? FORMAT_TEXT : FORMAT_TAP,
     };
-    conformance = (struct conformance){ .filter = NULL };
+    conformance = (struct conformance){ .parts = NULL };
     enum options_outcome outcome = parse(&arguments, argc, argv);
     if (outcome != OPTIONS_RUN) {
         return outcome == OPTIONS_HELP ? TOOL_OK : TOOL_USAGE;

@@ -305,9 +305,22 @@ wrong_arguments_are_2_and_named() {
     exits 2 "$rdmux" conformance --quick --thorough
 }
 
+each_case_that_is_named_runs() {
+    exits 0 "$rdmux" conformance --list --case atomic --case revoke
+    cp "$scratch/out" "$scratch/both"
+    exits 0 "$rdmux" conformance --list --case atomic
+    cp "$scratch/out" "$scratch/either"
+    exits 0 "$rdmux" conformance --list --case revoke
+    cat "$scratch/out" >>"$scratch/either"
+    [[ -s $scratch/out ]] || fail 'no case of that name'
+    diff <(sort -u "$scratch/either") <(sort "$scratch/both") || fail 'not those of both'
+}
+
 a_run_of_no_case_is_no_pass() {
     exits 2 "$rdmux" conformance --case 'no case is called so'
     grep -qF -- '--list' "$scratch/err" || fail "$(cat "$scratch/err")"
+    exits 2 "$rdmux" conformance --case 'random operations' --case 'no case is called so'
+    grep -qF -- '"no case is called so"' "$scratch/err" || fail "$(cat "$scratch/err")"
     exits 2 "$rdmux" conformance --rules ''
     exits 2 "$rdmux" conformance --rules N.15 --case 'random operations'
 }
@@ -367,6 +380,7 @@ cases=(
     a_case_that_hangs_reports_where_its_threads_wait
     without_a_server_it_says_so
     wrong_arguments_are_2_and_named
+    each_case_that_is_named_runs
     a_run_of_no_case_is_no_pass
     a_file_that_is_no_plug_in_is_refused_with_the_reason
     every_option_is_in_help_and_manual
