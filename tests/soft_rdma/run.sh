@@ -374,7 +374,8 @@ rdmux_while_things_fail() {
 # The suites whose outcome the kernel's adapter decides, and those that the wire decides. In one guest one
 # kernel serves both processes, and the path is the adapter's loopback. The whole suite takes each pair of
 # guests four minutes of two processors: --thorough; over simulated adapters it always runs (tests/sim_verbs).
-loopback=(--case atomic --case revoke)
+# Some cases of failure need both processes on one host.
+loopback=(--case atomic --case revoke --case failure)
 between=(--case failure)
 [[ $level != thorough ]] || loopback=() between=()
 
