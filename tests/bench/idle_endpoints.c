@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Measures the cost of idle endpoints: resident memory of each side for each endpoint, and the time
  * that they add to a poll of their queue. Two processes: the parent connects, the child accepts. */
+#include "listener_reserve.h"
+
 #include <rdmux/rdmux.h>
 
 #include <errno.h>
@@ -20,8 +22,6 @@ enum {
     BATCH = 32, /* connections under way at a time */
     POLLS = 200000,
     RESERVED_DESCRIPTORS = 64,
-    RESERVED_SHARE = 4, /* what the listener keeps for set-ups: a share of the limit, to a limit */
-    RESERVED_MAX = 1536,
     DESCRIPTORS_EACH = 2, /* of an endpoint on one side */
 };
 
@@ -172,8 +172,7 @@ int main(int argc, char **argv)
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     /* A set-up over shared memory takes some more for a moment. */
-    long share = (long)files.rlim_cur / RESERVED_SHARE;
-    long reserved = RESERVED_DESCRIPTORS + (share < RESERVED_MAX ? share : RESERVED_MAX) +
+    long reserved = RESERVED_DESCRIPTORS + (long)listener_reserve(files.rlim_cur) +
                     (strcmp(paths, "tcp") == 0 ? 0 : 4 * BATCH);
     long most = ((long)files.rlim_cur - reserved) / DESCRIPTORS_EACH;
     if (count > most) {

@@ -13,6 +13,7 @@
  * all clients together. Measure for a liveness time, 10 s, or longer.
  */
 #include "bench.h"
+#include "listener_reserve.h"
 
 #include <rdmux/rdmux.h>
 
@@ -42,10 +43,7 @@ enum {
     RECEIVES_EACH = 4,         /* in the SRQ */
     WARM_UP_EACH = 4,          /* requests of a connection before the measurement */
     RESERVED_DESCRIPTORS = 64, /* of a process, besides its connections */
-    /* What a listener of rdmux keeps for set-ups: this part of all, or this number. */
-    RESERVED_SHARE = 4,
-    RESERVED_MAX = 1536,
-    RESERVED_BY_SHM = 1024, /* besides, for the set-ups under way of all clients */
+    RESERVED_BY_SHM = 1024,    /* besides, for the set-ups under way of all clients */
     DEPTH = 8,
 };
 
@@ -241,6 +239,8 @@ static void idle(struct side *side)
            (double)(clients_cpu_ns() - clients_start) / 1e7 / seconds, 0, cpu, seconds);
 }
 
+/* The board is plain shared memory, and a client that dies writes nothing there: so this looks again
+ * and again, before anything is measured. */
 static void wait_for_clients(void)
 {
     while (atomic_load(&server.board->connected) < server.client_count) {
@@ -481,8 +481,7 @@ static void make_room(void)
     bool is_shm = server.mode->paths != NULL && strcmp(server.mode->paths, "shm") == 0;
     rlim_t reserved = is_shm ? RESERVED_BY_SHM : RESERVED_DESCRIPTORS;
     if (server.mode->kind == KIND_RDMUX) {
-        const rlim_t share = files.rlim_cur / RESERVED_SHARE;
-        reserved += share < RESERVED_MAX ? share : RESERVED_MAX;
+        reserved += listener_reserve(files.rlim_cur);
     }
     size_t most = files.rlim_cur < reserved
                       ? 0
@@ -507,7 +506,7 @@ static _Noreturn void run_client(size_t count, int go, pid_t parent)
     }
     server.client_count = 0; /* its siblings are the parent's */
     bench_pin(0);
-    while (atomic_load(&server.board->has_address) == 0) {
+    while (atomic_load(&server.board->has_address) == 0) { /* as in wait_for_clients() */
         const struct timespec moment = { .tv_nsec = 1000000 };
         (void)nanosleep(&moment, NULL);
     }
