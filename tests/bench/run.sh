@@ -286,6 +286,24 @@ numbers() {
            and all(.samples[]; .value + .size + .round | type == "number")' "$scratch/results.json" >/dev/null
 }
 tap "numbers are numbers" numbers
+# In a copy of what --update reads and writes: the group's rows have the new run, the others the old one.
+updates_a_group() {
+    local copy=$scratch/copy results=docs/performance/RESULTS.md
+    mkdir -p "$copy/tests" "$copy/docs"
+    cp -r "$root/scripts" "$copy/" && cp -r "$root/tests/bench" "$copy/tests/" &&
+        cp -r "$root/docs/performance" "$copy/docs/" || return 1
+    # A verdict on runs this short says nothing, so neither does the exit status.
+    "$copy/scripts/bench" fair --update --build "$build" --rounds 1 --seconds 0.01 >"$scratch/out" 2>&1 || true
+    (cd "$copy" && jq -e '[.rows[].group] | unique == ["fair"]' docs/performance/groups/fair.json &&
+        grep -qx '## The group fair, measured by itself' "$results" &&
+        (($(grep -c '^| fair ' "$results") == $(jq '.rows | length' docs/performance/groups/fair.json))) &&
+        (($(grep -c '^| tcp | half round trip, 8 B, polling' "$results") > 0)) &&
+        cmp docs/performance/results.json "$root/docs/performance/results.json") || {
+        cat "$scratch/out"
+        return 1
+    }
+}
+tap "scripts/bench --update GROUP replaces the rows of the group alone" updates_a_group
 # Each line: the word that the text must name, then the arguments. All errors come before any
 # measuring.
 refusals() {
