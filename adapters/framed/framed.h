@@ -101,9 +101,10 @@ struct framed_lane_ops {
      * [data path] */
     uint8_t *(*take)(struct framed_ep *ep);
     /* Sends the first length bytes of memory that take() gave. RDMUX_OK: the lane calls
-     * rdmux_framed_sent() when the library no longer reads it, perhaps within this call; from
-     * then on take() may give it again. RDMUX_AGAIN: not now; the layer calls it again at the
-     * next poll. Anything else ends the endpoint. [data path] */
+     * rdmux_framed_sent() when the library no longer reads it, perhaps within this call; from then
+     * on take() may give it again. RDMUX_AGAIN: not now; the layer calls it again at the next poll,
+     * and after FRAMED_TICK_NS if nobody polls. RDMUX_IO: the lane has failed and called
+     * rdmux_framed_failed(). [data path] */
     enum rdmux_status (*send)(struct framed_ep *ep, uint8_t *message, uint32_t length);
 
     /* Ends the lane: when it returns RDMUX_OK, the library uses none of its memory and no call for
@@ -190,6 +191,9 @@ struct framed_ep {
 
     /* The rest is the layer's. */
     enum framed_state state;
+    enum rdmux_status failure; /* before the endpoint was connected */
+    char failure_text[RDMUX_TEXT_MAX];
+    bool is_quiescing; /* failures are no longer reported */
     uint32_t send_max; /* bytes of the longest message to the peer */
     uint64_t tag_out;  /* begins every message: shows whose it is */
     uint64_t tag_in;
@@ -206,6 +210,7 @@ struct framed_ep {
     uint32_t filled;
     uint8_t *unsent; /* filled, and refused by the lane */
     uint32_t unsent_length;
+    uint32_t peer_window;
     uint32_t window_left; /* messages that the peer still has receives for */
     uint32_t under_way;   /* messages that the lane has and rdmux_framed_sent() did not name */
     uint32_t sequence_out;
@@ -242,7 +247,7 @@ struct framed_ep {
     /* Liveness: pings that nothing has answered. */
     uint32_t silent_pings;
     uint64_t silent_since_ns;
-    uint64_t linger_until_ns; /* ep_quiesce waits until then for a refusal to leave */
+    uint64_t linger_until_ns; /* ep_quiesce lets a refusal leave until then; 0: not set */
 };
 
 static inline struct framed_ep *framed_ep_of(struct rdmux_provider_ep *ep)
