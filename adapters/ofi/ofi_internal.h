@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Objects of the ofi adapter: lanes over libfabric's messages. */
+#ifndef RDMUX_OFI_INTERNAL_H
+#define RDMUX_OFI_INTERNAL_H
+
+#include "adapters/framed/framed.h"
+#include "adapters/ofi/ofi_library.h"
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    OFI_MESSAGE_MAX = 32 << 10,
+    OFI_WINDOW = 32,
+    OFI_RECEIVES = OFI_WINDOW + FRAMED_UNCOUNTED,
+    OFI_SENDS = OFI_WINDOW + FRAMED_UNCOUNTED,
+    OFI_CQ_SIZE = 8192,
+    OFI_ADDRESS_MAX = FRAMED_ADDRESS_MAX - 8,
+};
+
+struct ofi_domain {
+    struct framed_domain base;
+    const struct ofi_library *library;
+    struct fi_info *info;
+    struct fid_fabric *fabric;
+    struct fid_domain *domain;
+    bool is_connected_kind; /* FI_EP_MSG */
+};
+
+struct ofi_cq {
+    struct framed_cq base;
+    struct fid_cq *cq;
+    struct fid_eq *eq; /* NULL without connections */
+    struct rdmux_list eps;
+    struct rdmux_list slabs; /* of ended endpoints, until the cq names none of their messages */
+    uint32_t connecting;     /* endpoints that wait for an event */
+    uint32_t quiet_polls;    /* since the events were read */
+    bool was_armed;
+    bool is_event_due; /* a completion failed: the events may have the cause */
+};
+
+/* One message, as libfabric's context of the operation. */
+struct ofi_message {
+    struct fi_context2 context; /* first: the library may write here */
+    struct ofi_slab *slab;
+    struct ofi_message *next; /* free for sending, or not posted */
+    uint8_t *bytes;
+    bool is_receive;
+};
+
+/* The messages of an endpoint. They outlive it by the completions that still name them. */
+struct ofi_slab {
+    struct rdmux_list buried; /* of the cq */
+    struct ofi_ep *ep;        /* NULL: it has ended */
+    struct fid_mr *mr;        /* NULL: the library needs no registration */
+    void *desc;
+    struct ofi_message *free_sends;
+    struct ofi_message *unposted; /* receives that the library did not take */
+    uint32_t message_max;
+    struct ofi_message messages[OFI_RECEIVES + OFI_SENDS];
+};
+
+enum ofi_state {
+    OFI_OPEN,
+    OFI_WAITING,   /* a connection is under way */
+    OFI_CONNECTED, /* messages can be sent */
+    OFI_STOPPED,
+};
+
+struct ofi_ep {
+    struct framed_ep base;
+    struct rdmux_list link; /* of the cq */
+    enum ofi_state state;
+    bool is_acceptor;
+    bool is_shut; /* the peer has ended the connection; what came before is delivered first */
+    struct fid_pep *pep;
+    struct fid_ep *ep;
+    struct fid_av *av;
+    fi_addr_t peer;
+    struct fi_info *request; /* a connection that waits for ep_connect */
+    struct ofi_slab *slab;
+    size_t inject_max;
+};
+
+static inline struct ofi_domain *ofi_domain_of(const struct ofi_ep *ep)
+{
+    return (struct ofi_domain *)ep->base.base.cq->domain;
+}
+
+static inline struct ofi_cq *ofi_cq_of(const struct ofi_ep *ep)
+{
+    return (struct ofi_cq *)ep->base.base.cq;
+}
+
+/* Sets the error text and returns the status that belongs to libfabric's result. */
+enum rdmux_status rdmux_ofi_error(const struct ofi_domain *domain, const char *call, int64_t result);
+/* The lane has failed. */
+void rdmux_ofi_fail(struct ofi_ep *ep, enum rdmux_status status, const char *call, int64_t result);
+
+/* The lane's operations, see struct framed_lane_ops. */
+enum rdmux_status rdmux_ofi_cq_open(struct framed_cq *cq);
+void rdmux_ofi_cq_close(struct framed_cq *cq);
+size_t rdmux_ofi_progress(struct framed_cq *cq, size_t budget);
+enum rdmux_status rdmux_ofi_arm(struct framed_cq *cq);
+enum rdmux_status rdmux_ofi_open(struct framed_ep *ep);
+enum rdmux_status rdmux_ofi_describe(struct framed_ep *ep, uint8_t *out, size_t *size);
+enum rdmux_status rdmux_ofi_connect(struct framed_ep *ep, const uint8_t *peer, size_t size);
+enum rdmux_status rdmux_ofi_stop(struct framed_ep *ep);
+void rdmux_ofi_close(struct framed_ep *ep);
+uint8_t *rdmux_ofi_take(struct framed_ep *ep);
+enum rdmux_status rdmux_ofi_send(struct framed_ep *ep, uint8_t *message, uint32_t length);
+
+/* Messages. */
+enum rdmux_status rdmux_ofi_slab_create(struct ofi_ep *ep);
+/* Posts the receives that are not posted. */
+void rdmux_ofi_slab_post(struct ofi_slab *slab);
+/* The endpoint has ended: frees the slab as soon as the cq names none of its messages. */
+void rdmux_ofi_slab_bury(struct ofi_cq *cq, struct ofi_slab *slab);
+/* The cq is empty: frees what is buried. */
+void rdmux_ofi_slab_free_buried(struct ofi_cq *cq);
+static inline void ofi_message_push(struct ofi_message **list, struct ofi_message *message)
+{
+    message->next = *list;
+    *list = message;
+}
+
+/* An event of a connection: a request, its success, its end. */
+void rdmux_ofi_event(struct ofi_cq *cq, uint32_t event, const struct fi_eq_cm_entry *entry,
+                     size_t size);
+
+#endif
