@@ -128,10 +128,14 @@ struct framed_cq {
     struct rdmux_software_cq base; /* base.epoll: where the lane puts descriptors */
     const struct framed_lane_ops *lane;
     bool has_no_wake; /* the lane sets it */
+    /* The lane sets it if the library wakes a sleeper for messages of the peer, but not when its
+     * own are sent: then the layer looks every FRAMED_TICK_NS while there are such. */
+    bool is_late_to_wake;
     /* The layer's: */
     bool is_armed;
     bool is_ticking;
     int timer;
+    uint32_t under_way;          /* sum of its endpoints */
     struct rdmux_list attention; /* endpoints with something to send */
     struct rdmux_list blocked;   /* endpoints whose lane said AGAIN */
 };

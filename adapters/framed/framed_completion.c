@@ -78,7 +78,18 @@ static void set_tick(struct framed_cq *cq, bool is_on)
 
 static bool needs_tick(const struct framed_cq *cq)
 {
-    return (cq->has_no_wake && cq->base.base.ep_count > 0) || !rdmux_list_empty(&cq->blocked);
+    return (cq->has_no_wake && cq->base.base.ep_count > 0) ||
+           (cq->is_late_to_wake && cq->under_way > 0) || !rdmux_list_empty(&cq->blocked);
+}
+
+void rdmux_framed_began(struct framed_ep *ep)
+{
+    struct framed_cq *cq = framed_cq_of(ep);
+    ep->under_way++;
+    cq->under_way++;
+    if (cq->is_late_to_wake && cq->is_armed) {
+        set_tick(cq, true);
+    }
 }
 
 void rdmux_framed_blocked(struct framed_ep *ep)

@@ -219,6 +219,8 @@ enum rdmux_status rdmux_framed_ep_quiesce(struct rdmux_provider_ep *base,
     }
     rdmux_framed_write_state(ep, FRAMED_QUIET);
     leave_cq(ep);
+    framed_cq_of(ep)->under_way -= ep->under_way;
+    ep->under_way = 0;
     ep->open = NULL;
     ep->unplaced = (struct framed_queue){ 0 };
     ep->unanswered = (struct framed_queue){ 0 };
@@ -230,8 +232,9 @@ void rdmux_framed_ep_close(struct rdmux_provider_ep *base)
 {
     struct framed_ep *ep = framed_ep_of(base);
     if (ep->state != FRAMED_QUIET) {
-        rdmux_framed_write_state(ep, FRAMED_QUIET);
-        leave_cq(ep);
+        struct rdmux_provider_counts counts;
+        ep->is_over = false; /* nothing lingers */
+        (void)rdmux_framed_ep_quiesce(base, &counts);
     }
     ep->lane->close(ep);
 }

@@ -14,6 +14,14 @@ void rdmux_framed_write_state(struct framed_ep *ep, enum framed_state next);
 void rdmux_framed_fail(struct framed_ep *ep, enum rdmux_status status, const char *format, ...)
     RDMUX_PRINTF(3, 4);
 
+/* The lane is about to get a message; counts it as under way. */
+void rdmux_framed_began(struct framed_ep *ep);
+/* Counts one message less. */
+static inline void framed_ended(struct framed_ep *ep)
+{
+    ep->under_way--;
+    framed_cq_of(ep)->under_way--;
+}
 /* The lane did not take a message: the next poll offers it again, and a tick if the cq is armed. */
 void rdmux_framed_blocked(struct framed_ep *ep);
 

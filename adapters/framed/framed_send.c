@@ -94,12 +94,12 @@ static bool message_begin(struct framed_ep *ep)
 /* Gives the lane a message. */
 static void message_send(struct framed_ep *ep, uint8_t *message, uint32_t length)
 {
-    ep->under_way++; /* first: the lane may report it at once */
+    rdmux_framed_began(ep); /* first: the lane may report it at once */
     enum rdmux_status status = ep->lane->send(ep, message, length);
     if (status == RDMUX_OK) {
         return;
     }
-    ep->under_way--;
+    framed_ended(ep);
     ep->unsent = message;
     ep->unsent_length = length;
     if (status == RDMUX_AGAIN) {
@@ -171,7 +171,7 @@ size_t rdmux_framed_retry(struct framed_ep *ep)
 
 void rdmux_framed_sent(struct framed_ep *ep)
 {
-    ep->under_way--;
+    framed_ended(ep);
     if (framed_may_send(ep) && ((ep->waits & FRAMED_WAIT_ROOM) || rdmux_framed_owes(ep) ||
                                 2 * ep->returned >= ep->window)) {
         framed_attend(ep);

@@ -3,9 +3,11 @@
 #include "adapters/ofi/ofi_internal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <rdma/fi_errno.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 enum {
     BATCH = 16,        /* completions read at a time */
@@ -30,6 +32,7 @@ static bool watch(struct ofi_cq *cq, struct fid *queue)
     int fd = -1;
     struct epoll_event event = { .events = EPOLLIN };
     return fi_control(queue, FI_GETWAIT, &fd) == 0 && fd >= 0 &&
+           fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 &&
            epoll_ctl(cq->base.base.epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
@@ -45,7 +48,8 @@ static int open_cq(struct ofi_cq *cq)
     if (result == 0) {
         (void)fi_close(&cq->cq->fid);
     }
-    cq->base.has_no_wake = true;
+    /* Its providers stay on the host. */
+    cq->base.is_late_to_wake = true;
     attr.wait_obj = FI_WAIT_NONE;
     return fi_cq_open(domain_of(cq)->domain, &attr, &cq->cq, NULL);
 }
@@ -65,6 +69,7 @@ enum rdmux_status rdmux_ofi_cq_open(struct framed_cq *base)
     struct ofi_cq *cq = ofi_cq(base);
     rdmux_list_init(&cq->eps);
     rdmux_list_init(&cq->slabs);
+    cq->bell = -1;
     int result = open_cq(cq);
     if (result != 0) {
         return rdmux_ofi_error(domain_of(cq), "fi_cq_open", result);
@@ -74,7 +79,11 @@ enum rdmux_status rdmux_ofi_cq_open(struct framed_cq *base)
         (void)fi_close(&cq->cq->fid);
         return rdmux_ofi_error(domain_of(cq), "fi_eq_open", result);
     }
-    return RDMUX_OK;
+    enum rdmux_status status = cq->base.is_late_to_wake ? rdmux_ofi_bell_open(cq) : RDMUX_OK;
+    if (status != RDMUX_OK) {
+        (void)fi_close(&cq->cq->fid);
+    }
+    return status;
 }
 
 void rdmux_ofi_cq_close(struct framed_cq *base)
@@ -84,6 +93,9 @@ void rdmux_ofi_cq_close(struct framed_cq *base)
         (void)fi_close(&cq->eq->fid);
     }
     (void)fi_close(&cq->cq->fid);
+    if (cq->bell >= 0) {
+        (void)close(cq->bell);
+    }
     rdmux_ofi_slab_free_buried(cq);
 }
 
@@ -239,6 +251,9 @@ enum rdmux_status rdmux_ofi_arm(struct framed_cq *base)
     cq->was_armed = true;
     if (rdmux_list_empty(&cq->eps) || cq->base.has_no_wake) {
         return RDMUX_OK;
+    }
+    if (cq->base.is_late_to_wake) {
+        return rdmux_ofi_bell_rang(cq) ? RDMUX_AGAIN : RDMUX_OK;
     }
     int result = fi_trywait(domain_of(cq)->fabric, queues, cq->eq != NULL ? 2 : 1);
     return result == -FI_EAGAIN ? RDMUX_AGAIN : RDMUX_OK;

@@ -106,10 +106,17 @@ enum rdmux_status rdmux_ofi_open(struct framed_ep *base)
     }
     rdmux_list_append(&ofi_cq_of(ep)->eps, &ep->link);
     int result = 0;
+    struct ofi_dispositions before;
+    if (domain->installs_handlers) {
+        rdmux_ofi_remember(&before);
+    }
     if (!domain->is_connected_kind) {
         result = open_connectionless(ep);
     } else if (ep->is_acceptor) {
         result = open_listener(ep);
+    }
+    if (domain->installs_handlers) {
+        rdmux_ofi_put_back(&before);
     }
     if (result != 0) {
         status = rdmux_ofi_error(domain, "opening an endpoint", result);
@@ -118,7 +125,8 @@ enum rdmux_status rdmux_ofi_open(struct framed_ep *base)
     return status;
 }
 
-/* The lane's connection data: bytes of an address, its length (2, big-endian) first. */
+/* The lane's connection data: the length of an address (2, big-endian), its bytes, the length of a
+ * bell's name (1), its bytes. */
 enum rdmux_status rdmux_ofi_describe(struct framed_ep *base, uint8_t *out, size_t *size)
 {
     struct ofi_ep *ep = ofi_ep(base);
@@ -134,6 +142,8 @@ enum rdmux_status rdmux_ofi_describe(struct framed_ep *base, uint8_t *out, size_
     out[0] = (uint8_t)(length >> 8);
     out[1] = (uint8_t)length;
     *size = 2 + length;
+    *size += rdmux_ofi_bell_describe(ofi_cq_of(ep), out + *size);
+    rdmux_ofi_close_on_exec(ep->pep != NULL ? &ep->pep->fid : ep->ep != NULL ? &ep->ep->fid : NULL);
     return RDMUX_OK;
 }
 
@@ -143,6 +153,7 @@ static void connection_is_up(struct ofi_ep *ep)
 {
     ep->state = OFI_CONNECTED;
     ofi_cq_of(ep)->connecting--;
+    rdmux_ofi_close_on_exec(&ep->ep->fid);
 }
 
 static int accept_request(struct ofi_ep *ep)
@@ -199,7 +210,8 @@ static enum rdmux_status begin(struct ofi_ep *ep, const uint8_t *peer, size_t si
     size_t length = size < 2 ? 0 : (size_t)peer[0] << 8 | peer[1];
     bool needs_address = !ep->is_acceptor || !domain->is_connected_kind;
     /* libfabric reads an address of the provider's own size, whatever its length. */
-    bool is_sound = size >= 2 && length == size - 2 &&
+    bool is_sound = size >= 2 && length < size - 2 &&
+                    rdmux_ofi_bell_learn(ep, peer + 2 + length, size - 2 - length) &&
                     (!needs_address || (length > 0 && (domain->info->src_addrlen == 0 ||
                                                        domain->info->addr_format == FI_ADDR_STR ||
                                                        length == domain->info->src_addrlen)));

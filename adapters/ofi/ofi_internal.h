@@ -15,6 +15,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 enum {
     OFI_MESSAGE_MAX = 32 << 10,
@@ -22,7 +24,8 @@ enum {
     OFI_RECEIVES = OFI_WINDOW + FRAMED_UNCOUNTED,
     OFI_SENDS = OFI_WINDOW + FRAMED_UNCOUNTED,
     OFI_CQ_SIZE = 8192,
-    OFI_ADDRESS_MAX = FRAMED_ADDRESS_MAX - 8,
+    OFI_BELL_MAX = 32, /* bytes of a bell's name */
+    OFI_ADDRESS_MAX = FRAMED_ADDRESS_MAX - 8 - OFI_BELL_MAX,
 };
 
 struct ofi_domain {
@@ -32,6 +35,7 @@ struct ofi_domain {
     struct fid_fabric *fabric;
     struct fid_domain *domain;
     bool is_connected_kind; /* FI_EP_MSG */
+    bool installs_handlers; /* of signals, when it opens an endpoint */
 };
 
 struct ofi_cq {
@@ -43,6 +47,8 @@ struct ofi_cq {
     uint32_t connecting;     /* endpoints that wait for an event */
     uint32_t quiet_polls;    /* since the events were read */
     bool was_armed;
+    /* The library cannot wake a sleeper: its peers ring here after each message. -1: not needed. */
+    int bell;
     bool is_event_due; /* a completion failed: the events may have the cause */
 };
 
@@ -84,6 +90,8 @@ struct ofi_ep {
     struct fid_ep *ep;
     struct fid_av *av;
     fi_addr_t peer;
+    struct sockaddr_un bell; /* the peer's */
+    socklen_t bell_length;   /* 0: the peer needs none */
     struct fi_info *request; /* a connection that waits for ep_connect */
     struct ofi_slab *slab;
     size_t inject_max;
@@ -116,6 +124,20 @@ enum rdmux_status rdmux_ofi_stop(struct framed_ep *ep);
 void rdmux_ofi_close(struct framed_ep *ep);
 uint8_t *rdmux_ofi_take(struct framed_ep *ep);
 enum rdmux_status rdmux_ofi_send(struct framed_ep *ep, uint8_t *message, uint32_t length);
+
+/* Bells: sockets by which a peer of the same host wakes a sleeping cq. */
+enum rdmux_status rdmux_ofi_bell_open(struct ofi_cq *cq);
+/* Writes the bell's name, and its length before it (1 byte); returns the bytes used. */
+size_t rdmux_ofi_bell_describe(const struct ofi_cq *cq, uint8_t *out);
+/* Reads the peer's. False: it is none. */
+bool rdmux_ofi_bell_learn(struct ofi_ep *ep, const uint8_t *in, size_t size);
+void rdmux_ofi_bell_ring(struct ofi_ep *ep);
+/* Silences our bell. Returns whether it had rung. */
+bool rdmux_ofi_bell_rang(struct ofi_cq *cq);
+
+/* Keeps the descriptors that libfabric opened for an endpoint from programs that this one
+ * starts. */
+void rdmux_ofi_close_on_exec(struct fid *fid);
 
 /* Messages. */
 enum rdmux_status rdmux_ofi_slab_create(struct ofi_ep *ep);

@@ -23,19 +23,14 @@ static struct {
 
 /* ----------------------------------------------------------------------------- signal handling */
 
-struct dispositions {
-    struct sigaction of[NSIG];
-    bool is_known[NSIG];
-};
-
-static void remember(struct dispositions *all)
+void rdmux_ofi_remember(struct ofi_dispositions *all)
 {
     for (int signal = 1; signal < NSIG; signal++) {
         all->is_known[signal] = sigaction(signal, NULL, &all->of[signal]) == 0;
     }
 }
 
-static void put_back(const struct dispositions *all)
+void rdmux_ofi_put_back(const struct ofi_dispositions *all)
 {
     for (int signal = 1; signal < NSIG; signal++) {
         struct sigaction now;
@@ -61,10 +56,10 @@ static bool find(void *handle, const char *name, void *out)
 static void load(void)
 {
     struct ofi_library *library = &loaded.library;
-    struct dispositions before;
-    remember(&before);
+    struct ofi_dispositions before;
+    rdmux_ofi_remember(&before);
     void *handle = dlopen(LIBFABRIC, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    put_back(&before);
+    rdmux_ofi_put_back(&before);
     if (handle == NULL) {
         const char *text = dlerror();
         (void)snprintf(loaded.text, sizeof(loaded.text), "%s",
@@ -98,12 +93,12 @@ const struct ofi_library *rdmux_ofi_library(char *text)
 int rdmux_ofi_getinfo(const struct ofi_library *library, const struct fi_info *hints,
                       struct fi_info **info)
 {
-    struct dispositions before;
+    struct ofi_dispositions before;
     (void)pthread_mutex_lock(&loaded.lock);
-    remember(&before);
+    rdmux_ofi_remember(&before);
     int result = library->getinfo(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), NULL, NULL, 0,
                                   hints, info);
-    put_back(&before);
+    rdmux_ofi_put_back(&before);
     (void)pthread_mutex_unlock(&loaded.lock);
     return result;
 }

@@ -7,6 +7,8 @@
 
 #include <rdma/fabric.h>
 
+#include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,5 +32,14 @@ const struct ofi_library *rdmux_ofi_library(char *text);
 /* fi_getinfo(), which also initialises libfabric's providers, with the same promise. */
 int rdmux_ofi_getinfo(const struct ofi_library *library, const struct fi_info *hints,
                       struct fi_info **info);
+
+/* The dispositions of all signals. The provider shm installs handlers when its first endpoint
+ * opens; calls of libfabric that may do so stand between the two. */
+struct ofi_dispositions {
+    struct sigaction of[NSIG];
+    bool is_known[NSIG];
+};
+void rdmux_ofi_remember(struct ofi_dispositions *all);
+void rdmux_ofi_put_back(const struct ofi_dispositions *all);
 
 #endif

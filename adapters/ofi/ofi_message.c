@@ -117,6 +117,7 @@ enum rdmux_status rdmux_ofi_send(struct framed_ep *base, uint8_t *bytes, uint32_
         rdmux_ofi_fail(ep, RDMUX_FLUSHED, is_injected ? "fi_inject" : "fi_send", result);
         return RDMUX_IO;
     }
+    rdmux_ofi_bell_ring(ep);
     if (is_injected) {
         ofi_message_push(&slab->free_sends, message);
         rdmux_framed_sent(base);

@@ -5,6 +5,8 @@
 
 #include <rdmux/provider.h>
 
+#include <string.h>
+
 RDMUX_API const struct rdmux_plugin *rdmux_plugin(void);
 
 static const struct framed_lane_ops lane = {
@@ -36,6 +38,7 @@ static enum rdmux_status ofi_domain_open(struct rdmux_provider_domain *base,
     if (domain->info == NULL) {
         return RDMUX_IO;
     }
+    domain->installs_handlers = strcmp(domain->info->fabric_attr->prov_name, "shm") == 0;
     domain->is_connected_kind = domain->info->ep_attr->type == FI_EP_MSG;
     enum rdmux_status status = RDMUX_OK;
     int result = domain->library->fabric(domain->info->fabric_attr, &domain->fabric, NULL);
