@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+#
+# The adapter ofi: what loading libfabric leaves as it was, the conformance suite over each of
+# libfabric's providers that needs no device, and the examples over one of them. Prints TAP.
+#
+#   ofi.sh [PATTERN]   the cases whose name matches the pattern (a bash regular expression)
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+# shellcheck source=scripts/lib.sh
+. "$root/scripts/lib.sh"
+build=${RDMUX_BUILD:-$root/build/dev}
+wanted=${1:-}
+patience=${RDMUX_PATIENCE:-4}
+unset RDMUX_PATHS FI_PROVIDER
+
+if [[ ! -e $build/lib/rdmux/rdmux-ofi.so ]]; then
+    echo '1..0 # SKIP the plug-in rdmux-ofi.so was not built: libfabric-dev is not installed'
+    exit 77
+fi
+
+providers=(tcp net sockets shm 'tcp;ofi_rxm')
+# The cases of rules that a provider below breaks (docs/ADAPTERS.md) are not run over it.
+rules='1,2,3,4,5,6,7,9,10,12,13,14'
+[[ ${RDMUX_TEST_LEVEL:-normal} != thorough ]] || rules='1,2,3,4,5,6,7,8,9,10,11,12,13,14,N'
+
+conforms() {
+    local how=$1 provider=$2
+    FI_PROVIDER=$provider timeout 1800 "$build/bin/rdmux" conformance --provider ofi --quick \
+        --patience "$patience" --seed 1 --wait "$how" --rules "$rules"
+}
+
+info_names_the_library() {
+    RDMUX_PATHS=ofi "$build/bin/rdmux" info --json |
+        grep -q '"provider":"ofi"[^}]*"text":"libfabric [0-9.]*, provider '
+}
+
+without_a_request_it_is_left_alone() {
+    "$build/bin/rdmux" info --json | grep -q '"provider":"ofi"[^}]*"reason":"FILTERED"'
+}
+
+when_wanted() { # NAME COMMAND...
+    [[ -n $wanted && ! $1 =~ $wanted ]] || tap "$@"
+}
+
+when_wanted 'loading libfabric changes nothing in the process' "$build/tests/adapters/unchanged" ofi
+when_wanted 'rdmux info names the version of libfabric' info_names_the_library
+when_wanted 'without a request libfabric is left alone' without_a_request_it_is_left_alone
+for provider in "${providers[@]}"; do
+    for how in poll sleep; do
+        when_wanted "$provider keeps the rules ($how)" conforms "$how" "$provider"
+    done
+done
+for name in pingpong_tells_half_a_round_trip file_copy_copies_files_of_any_size \
+    kv_store_keeps_what_was_put rpc_serves_four_clients allreduce_sums_on_every_rank \
+    event_loop_tells_every_line_to_every_member; do
+    when_wanted "${name//_/ } (ofi)" bash "$root/tests/examples/run.sh" "$name" ofi
+done
+tap_end
