@@ -11,15 +11,18 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 enum {
-    PATHS_MAX = 20, /* an offer has room for 32, of all providers */
+    LISTED_NS = 2 * 1000 * 1000 * 1000 - 1, /* how long a list serves */
+    PATHS_MAX = 20,                         /* an offer has room for 32, of all providers */
     REACH_VERSION = 1,
     REACH_HERE = 1 << 0, /* the path does not leave the host */
     PROVIDER_SIZE = 32,
@@ -232,16 +235,45 @@ static void insert_path(struct rdmux_local_path *paths, size_t max, size_t *coun
     paths[at] = *path;
 }
 
-static int list(const struct ofi_library *library, struct fi_info **all)
+/* What libfabric listed last, for a while: every offer to a peer needs the list, and making it
+ * takes from milliseconds to seconds. */
+static struct {
+    pthread_mutex_t lock; /* guards the rest; held from list() to unlist() */
+    struct fi_info *all;
+    uint64_t until_ns;
+} listed = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static uint64_t now_ns(void)
 {
-    struct fi_info *hints = make_hints(library);
-    *all = NULL;
-    if (hints == NULL) {
-        return -FI_ENOMEM;
+    struct timespec now = { 0 };
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* Sets *all to the list, NULL if there is none. Ends with unlist(). */
+static int list(const struct ofi_library *library, const struct fi_info **all)
+{
+    int result = 0;
+    (void)pthread_mutex_lock(&listed.lock);
+    if (listed.all == NULL || now_ns() >= listed.until_ns) {
+        struct fi_info *hints = make_hints(library);
+        if (listed.all != NULL) {
+            library->freeinfo(listed.all);
+            listed.all = NULL;
+        }
+        result = hints == NULL ? -FI_ENOMEM : rdmux_ofi_getinfo(library, hints, &listed.all);
+        if (hints != NULL) {
+            library->freeinfo(hints);
+        }
+        listed.until_ns = now_ns() + LISTED_NS;
     }
-    int result = rdmux_ofi_getinfo(library, hints, all);
-    library->freeinfo(hints);
+    *all = listed.all;
     return result;
+}
+
+static void unlist(void)
+{
+    (void)pthread_mutex_unlock(&listed.lock);
 }
 
 enum rdmux_status rdmux_ofi_probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
@@ -249,14 +281,15 @@ enum rdmux_status rdmux_ofi_probe(struct rdmux_fabric *fabric, struct rdmux_loca
 {
     char text[RDMUX_TEXT_MAX];
     const struct ofi_library *library = rdmux_ofi_library(text);
-    struct fi_info *all;
+    const struct fi_info *all;
     (void)fabric;
     if (library == NULL) {
         return absent(out, max, count, RDMUX_REASON_NO_LIBRARY, text,
                       "install libfabric (Debian: apt-get install libfabric1)");
     }
     int result = list(library, &all);
-    if (result != 0) {
+    if (all == NULL) {
+        unlist();
         (void)snprintf(text, sizeof(text), "fi_getinfo: %s", library->strerror(-result));
         return absent(out, max, count, RDMUX_REASON_NO_DEVICE, text,
                       "does FI_PROVIDER leave any provider? fi_info lists them");
@@ -270,7 +303,7 @@ enum rdmux_status rdmux_ofi_probe(struct rdmux_fabric *fabric, struct rdmux_loca
             insert_path(out, max, count, &path);
         }
     }
-    library->freeinfo(all);
+    unlist();
     if (*count == 0) {
         return absent(out, max, count, RDMUX_REASON_NO_DEVICE,
                       "libfabric has no provider whose messages keep their order",
@@ -282,7 +315,7 @@ enum rdmux_status rdmux_ofi_probe(struct rdmux_fabric *fabric, struct rdmux_loca
 struct fi_info *rdmux_ofi_find(const struct ofi_library *library,
                                const struct rdmux_local_path *path)
 {
-    struct fi_info *all;
+    const struct fi_info *all;
     struct fi_info *found = NULL;
     int result = list(library, &all);
     for (const struct fi_info *info = all; info != NULL && found == NULL; info = info->next) {
@@ -295,9 +328,7 @@ struct fi_info *rdmux_ofi_find(const struct ofi_library *library,
                         : NULL;
         }
     }
-    if (all != NULL) {
-        library->freeinfo(all);
-    }
+    unlist();
     if (found == NULL) {
         rdmux_provider_error("ofi: %s is gone: %s; is its network up?", path->device,
                              result != 0 ? library->strerror(-result)
