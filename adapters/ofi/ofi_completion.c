@@ -101,26 +101,37 @@ void rdmux_ofi_cq_close(struct framed_cq *base)
 
 /* ------------------------------------------------------------------------------------- progress */
 
+/* Handles the messages that have arrived, in their order. Returns the amount of work done. */
+static size_t deliver(struct ofi_slab *slab)
+{
+    struct ofi_message *message;
+    size_t did = 1;
+    while ((message = rdmux_ofi_slab_next(slab)) != NULL) {
+        did += rdmux_framed_arrived(&slab->ep->base, message->bytes, message->length);
+        ofi_message_push(&slab->unposted, message);
+    }
+    if (slab->ep->base.state < FRAMED_FAILED) {
+        rdmux_ofi_slab_post(slab);
+    }
+    return did;
+}
+
 /* A message has arrived, or was sent. Returns the amount of work done. */
 static size_t complete(const struct fi_cq_msg_entry *entry)
 {
     struct ofi_message *message = entry->op_context;
     struct ofi_slab *slab = message->slab;
-    size_t did = 1;
     if (slab->ep == NULL) {
         return 0;
     }
     if (message->is_receive) {
-        did = rdmux_framed_arrived(&slab->ep->base, message->bytes, entry->len);
-        ofi_message_push(&slab->unposted, message);
-        if (slab->ep->base.state < FRAMED_FAILED) {
-            rdmux_ofi_slab_post(slab);
-        }
-    } else {
-        ofi_message_push(&slab->free_sends, message);
-        rdmux_framed_sent(&slab->ep->base);
+        message->length = entry->len;
+        message->has_arrived = true;
+        return deliver(slab);
     }
-    return did;
+    ofi_message_push(&slab->free_sends, message);
+    rdmux_framed_sent(&slab->ep->base);
+    return 1;
 }
 
 /* An operation has failed: the connection has ended, or the endpoint was closed. */

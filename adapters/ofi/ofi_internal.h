@@ -56,9 +56,11 @@ struct ofi_cq {
 struct ofi_message {
     struct fi_context2 context; /* first: the library may write here */
     struct ofi_slab *slab;
-    struct ofi_message *next; /* free for sending, or not posted */
+    struct ofi_message *next; /* free for sending, not posted, or posted after this one */
     uint8_t *bytes;
+    size_t length; /* of a receive: bytes that arrived */
     bool is_receive;
+    bool has_arrived;
 };
 
 /* The messages of an endpoint. They outlive it by the completions that still name them. */
@@ -69,6 +71,10 @@ struct ofi_slab {
     void *desc;
     struct ofi_message *free_sends;
     struct ofi_message *unposted; /* receives that the library did not take */
+    /* Receives in the order in which they were posted, which is that of the messages. Completions
+     * may come in another one (ofi_rxm: a long message completes behind short ones after it). */
+    struct ofi_message *oldest;
+    struct ofi_message *newest;
     uint32_t message_max;
     struct ofi_message messages[OFI_RECEIVES + OFI_SENDS];
 };
@@ -141,6 +147,9 @@ void rdmux_ofi_close_on_exec(struct fid *fid);
 
 /* Messages. */
 enum rdmux_status rdmux_ofi_slab_create(struct ofi_ep *ep);
+/* Returns the oldest receive if its message has arrived, which is then the next to be handled;
+ * NULL: there is none. */
+struct ofi_message *rdmux_ofi_slab_next(struct ofi_slab *slab);
 /* Posts the receives that are not posted. */
 void rdmux_ofi_slab_post(struct ofi_slab *slab);
 /* The endpoint has ended: frees the slab as soon as the cq names none of its messages. */

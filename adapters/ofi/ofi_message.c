@@ -65,7 +65,25 @@ void rdmux_ofi_slab_post(struct ofi_slab *slab)
             return;
         }
         slab->unposted = message->next;
+        message->next = NULL;
+        message->has_arrived = false;
+        if (slab->oldest == NULL) {
+            slab->oldest = message;
+        } else {
+            slab->newest->next = message;
+        }
+        slab->newest = message;
     }
+}
+
+struct ofi_message *rdmux_ofi_slab_next(struct ofi_slab *slab)
+{
+    struct ofi_message *message = slab->oldest;
+    if (message == NULL || !message->has_arrived) {
+        return NULL;
+    }
+    slab->oldest = message->next;
+    return message;
 }
 
 void rdmux_ofi_slab_bury(struct ofi_cq *cq, struct ofi_slab *slab)
