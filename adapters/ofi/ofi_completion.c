@@ -12,6 +12,7 @@
 enum {
     BATCH = 16,        /* completions read at a time */
     EVENTS_EVERY = 64, /* polls in vain between looks at the event queue */
+    OUTER_SETS = 3,    /* epoll sets around a cq's: of its fd, of the fabric's, of the program */
 };
 
 static struct ofi_cq *ofi_cq(struct framed_cq *cq)
@@ -36,29 +37,62 @@ static bool watch(struct ofi_cq *cq, struct fid *queue)
            epoll_ctl(cq->base.base.epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
+/* Returns whether the cq's set can be in sets of the library and of the program. The kernel
+ * allows few sets within each other, and a provider may use several itself (net of libfabric
+ * 1.17). */
+static bool is_shallow(const struct ofi_cq *cq)
+{
+    int sets[OUTER_SETS + 1] = { cq->base.base.epoll };
+    bool fits = true;
+    int count = 1;
+    for (; count <= OUTER_SETS && fits; count++) {
+        struct epoll_event event = { .events = EPOLLIN };
+        sets[count] = epoll_create1(EPOLL_CLOEXEC);
+        fits = sets[count] >= 0 &&
+               epoll_ctl(sets[count], EPOLL_CTL_ADD, sets[count - 1], &event) == 0;
+    }
+    while (--count > 0) {
+        if (sets[count] >= 0) {
+            (void)close(sets[count]);
+        }
+    }
+    return fits;
+}
+
+/* ofi_rxm of libfabric 1.17 looks at ended endpoints in fi_trywait(). */
+static bool may_sleep(const struct ofi_domain *domain)
+{
+    return strstr(domain->info->fabric_attr->prov_name, ";ofi_rxm") == NULL;
+}
+
+/* Opens the queue that a sleeper waits for, or one without a descriptor. */
 static int open_cq(struct ofi_cq *cq)
 {
+    const struct ofi_domain *domain = domain_of(cq);
     struct fi_cq_attr attr = { .size = OFI_CQ_SIZE,
                                .format = FI_CQ_FORMAT_MSG,
                                .wait_obj = FI_WAIT_FD };
-    int result = fi_cq_open(domain_of(cq)->domain, &attr, &cq->cq, NULL);
-    if (result == 0 && watch(cq, &cq->cq->fid)) {
+    int result = may_sleep(domain) ? fi_cq_open(domain->domain, &attr, &cq->cq, NULL) : -FI_ENOSYS;
+    bool is_open = result == 0;
+    if (is_open && watch(cq, &cq->cq->fid) && is_shallow(cq)) {
         return 0;
     }
-    if (result == 0) {
-        (void)fi_close(&cq->cq->fid);
+    if (is_open) {
+        (void)fi_close(&cq->cq->fid); /* takes its descriptor out of the set */
     }
-    /* Its providers stay on the host. */
-    cq->base.is_late_to_wake = true;
+    /* A provider that stays on the host has its peers ring a bell. */
+    cq->base.is_late_to_wake = strcmp(domain->info->fabric_attr->prov_name, "shm") == 0;
+    cq->base.has_no_wake = !cq->base.is_late_to_wake;
     attr.wait_obj = FI_WAIT_NONE;
-    return fi_cq_open(domain_of(cq)->domain, &attr, &cq->cq, NULL);
+    return fi_cq_open(domain->domain, &attr, &cq->cq, NULL);
 }
 
 static int open_eq(struct ofi_cq *cq)
 {
-    struct fi_eq_attr attr = { .size = 256, .wait_obj = FI_WAIT_FD };
+    struct fi_eq_attr attr = { .size = 256,
+                               .wait_obj = cq->base.has_no_wake ? FI_WAIT_NONE : FI_WAIT_FD };
     int result = fi_eq_open(domain_of(cq)->fabric, &attr, &cq->eq, NULL);
-    if (result == 0 && !watch(cq, &cq->eq->fid)) {
+    if (result == 0 && !cq->base.has_no_wake && (!watch(cq, &cq->eq->fid) || !is_shallow(cq))) {
         cq->base.has_no_wake = true;
     }
     return result;
