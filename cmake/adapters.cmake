@@ -35,3 +35,15 @@ else()
     message(STATUS "libfabric was not found: rdmux is built without the adapter ofi. "
                    "Debian: apt-get install libfabric-dev pkg-config")
 endif()
+
+# rdmux-ucx.so: the same. It is not linked to UCX, whose libraries change a process as soon as they are
+# loaded unless its environment forbids it (adapters/ucx/ucx_environment.h).
+find_path(RDMUX_UCX_INCLUDE ucp/api/ucp.h)
+mark_as_advanced(RDMUX_UCX_INCLUDE)
+if(RDMUX_UCX_INCLUDE)
+    rdmux_adapter(ucx)
+    target_include_directories(rdmux_ucx SYSTEM PRIVATE ${RDMUX_UCX_INCLUDE})
+else()
+    message(STATUS "UCX was not found: rdmux is built without the adapter ucx. "
+                   "Debian: apt-get install libucx-dev")
+endif()
