@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "adapters/ucx/ucx_library.h"
 
+#include "adapters/ucx/ucx_descriptors.h"
 #include "adapters/ucx/ucx_environment.h"
 
 #include <dlfcn.h>
@@ -76,7 +77,7 @@ static const char *find_functions(void *library)
 static enum rdmux_reason load(char *text, char *hint)
 {
     /* A program that uses UCX itself has brought about whatever UCX changes. Then rdmux leaves
-     * UCX's log alone, too. */
+     * UCX's log and descriptors alone, too. */
     void *core = dlopen(CORE_LIBRARY, RTLD_NOW | RTLD_NOLOAD);
     const bool was_there = core != NULL;
     if (was_there) {
@@ -99,6 +100,7 @@ static enum rdmux_reason load(char *text, char *hint)
     }
     if (!was_there) {
         calls.ucs_log_push_handler(keep_message);
+        (void)rdmux_ucx_close_on_exec();
     }
     is_loaded = true;
     return RDMUX_REASON_USABLE;

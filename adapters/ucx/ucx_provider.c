@@ -36,19 +36,12 @@ enum rdmux_status rdmux_ucx_error(const struct ucx_calls *calls, const char *wha
 static enum rdmux_status ucx_probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
                                    size_t max, size_t *count)
 {
+    (void)fabric;
     *count = 1;
     if (max == 0) {
         return RDMUX_OK;
     }
     memset(out, 0, sizeof(*out));
-    if (rdmux_provider_may_start_threads(fabric) == 0) {
-        out->reason = RDMUX_REASON_OPEN_FAILED;
-        (void)snprintf(out->text, sizeof(out->text),
-                       "UCX has a thread of its own, and the program allows none");
-        (void)snprintf(out->hint, sizeof(out->hint),
-                       "open the fabric without RDMUX_FABRIC_NO_WORKER_THREAD");
-        return RDMUX_OK;
-    }
     const struct ucx_calls *calls = NULL;
     out->reason = rdmux_ucx_load(&calls, out->text, out->hint);
     if (out->reason != RDMUX_REASON_USABLE) {

@@ -3,9 +3,7 @@
 #include "adapters/ucx/ucx_internal.h"
 #include "api/base/bytes.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/epoll.h>
 
 enum { NUMBER_SIZE = sizeof(uint64_t) };
 
@@ -57,7 +55,6 @@ static enum rdmux_status take_address(struct ucx_cq *cq)
     return fits ? RDMUX_OK : RDMUX_UNSUPPORTED;
 }
 
-/* Lets the worker hand messages over, and wake whoever sleeps on the cq's descriptor. */
 static enum rdmux_status set_up(struct ucx_cq *cq)
 {
     const ucp_am_handler_param_t handler = {
@@ -69,18 +66,8 @@ static enum rdmux_status set_up(struct ucx_cq *cq)
         .flags = UCP_AM_FLAG_WHOLE_MSG,
     };
     ucs_status_t status = cq->calls->ucp_worker_set_am_recv_handler(cq->worker, &handler);
-    int fd = -1;
-    if (status == UCS_OK) {
-        status = cq->calls->ucp_worker_get_efd(cq->worker, &fd);
-    }
     if (status != UCS_OK) {
-        return rdmux_ucx_error(cq->calls, "the worker has no active messages or no descriptor",
-                               status);
-    }
-    struct epoll_event event = { .events = EPOLLIN };
-    if (epoll_ctl(cq->base.base.epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
-        rdmux_provider_error("ucx: epoll_ctl: %s", strerror(errno));
-        return errno == ENOMEM || errno == ENOSPC ? RDMUX_NO_MEMORY : RDMUX_IO;
+        return rdmux_ucx_error(cq->calls, "the worker has no active messages", status);
     }
     return take_address(cq);
 }
@@ -94,11 +81,14 @@ enum rdmux_status rdmux_ucx_cq_open(struct framed_cq *base)
     rdmux_list_init(&cq->peers);
     rdmux_list_init(&cq->ending);
     rdmux_list_init(&cq->orphans);
-    /* The cq's owner changes, but there is one at a time. */
+    /* The cq's owner changes, but there is one at a time. The worker's descriptors go into the
+     * cq's epoll set: with a set of its own they would be nested deeper than the kernel allows. */
     const ucp_worker_params_t params = {
-        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_FLAGS,
+        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_FLAGS |
+                      UCP_WORKER_PARAM_FIELD_EVENT_FD,
         .thread_mode = UCS_THREAD_MODE_SERIALIZED,
         .flags = UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK,
+        .event_fd = base->base.epoll,
     };
     sigset_t signals;
     rdmux_ucx_forget_error();
