@@ -3,6 +3,7 @@
 #include "adapters/ucx/ucx_internal.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* UCX does not report the speed of its transports. These figures are of its tcp; they rank paths
@@ -50,6 +51,7 @@ static enum rdmux_status ucx_probe(struct rdmux_fabric *fabric, struct rdmux_loc
     (void)snprintf(out->device, sizeof(out->device), "ucp");
     (void)snprintf(out->text, sizeof(out->text), "UCX %s, active messages",
                    calls->ucp_get_version_string());
+    out->software = 1; /* rdmux reaches these networks by itself: it ranks behind tcp */
     out->bandwidth = BANDWIDTH;
     out->latency_ns = LATENCY_NS;
     out->native = RDMUX_FRAMED_NATIVE;
@@ -89,6 +91,10 @@ static enum rdmux_status open_context(struct ucx_domain *domain)
     };
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]) && status == UCS_OK; i++) {
         status = calls->ucp_config_modify(config, settings[i][0], settings[i][1]);
+    }
+    /* Transports within a host cannot notice that a peer fails, so UCX would open them in vain. */
+    if (status == UCS_OK && getenv("UCX_TLS") == NULL) {
+        status = calls->ucp_config_modify(config, "TLS", "^shm,self");
     }
     if (status == UCS_OK) {
         const ucp_params_t params = {
@@ -133,7 +139,7 @@ const struct rdmux_provider_ops rdmux_ucx_provider = {
     .abi = RDMUX_PROVIDER_ABI,
     .size = sizeof(struct rdmux_provider_ops),
     .name = "ucx",
-    .flags = RDMUX_PROVIDER_PING_BUSY | RDMUX_PROVIDER_LAST_RESORT,
+    .flags = RDMUX_PROVIDER_PING_BUSY | RDMUX_PROVIDER_ON_REQUEST,
     .domain_size = sizeof(struct ucx_domain),
     .cq_size = sizeof(struct ucx_cq),
     .ep_size = sizeof(struct ucx_ep),
