@@ -144,7 +144,9 @@ static ssize_t read_locked(struct fi_rdmux_cq *cq, void *out, size_t count)
     if (cq->head != cq->tail) {
         return take_ring(cq, out, count);
     }
-    if (domain->cq_count != 1 || domain->attention != 0 || cq->selects || domain->armed != 0) {
+    if (domain->cq_count != 1 ||
+        atomic_load_explicit(&domain->attention, memory_order_relaxed) != 0 || cq->selects ||
+        domain->armed != 0) {
         (void)rdmux_fi_domain_poll(domain);
         return take_ring(cq, out, count);
     }

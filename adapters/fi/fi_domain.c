@@ -110,7 +110,9 @@ void rdmux_fi_domain_dispatch(struct fi_rdmux_domain *domain, const struct rdmux
 
 static void attend(struct fi_rdmux_domain *domain)
 {
-    if (--domain->attention % ATTENTION_PERIOD == 0 && rdmux_cq_arm(domain->cq) != RDMUX_OK) {
+    const unsigned left = atomic_load_explicit(&domain->attention, memory_order_relaxed) - 1;
+    atomic_store_explicit(&domain->attention, left, memory_order_relaxed);
+    if (left % ATTENTION_PERIOD == 0 && rdmux_cq_arm(domain->cq) != RDMUX_OK) {
         return; /* there is an entry: the poll that follows returns it */
     }
 }
@@ -118,7 +120,7 @@ static void attend(struct fi_rdmux_domain *domain)
 size_t rdmux_fi_domain_poll(struct fi_rdmux_domain *domain)
 {
     struct rdmux_wc wc[POLL_BATCH];
-    if (domain->attention != 0) {
+    if (atomic_load_explicit(&domain->attention, memory_order_relaxed) != 0) {
         attend(domain);
     }
     size_t count = rdmux_cq_poll(domain->cq, wc, POLL_BATCH);

@@ -93,6 +93,7 @@ static enum rdmux_status start(struct fi_rdmux_ep *ep, const char *address, cons
     attr.recv_depth = depth_of(ep->info->rx_attr->size);
     attr.max_send_sge = attr.max_recv_sge = FI_PIECES_MAX;
     attr.max_inline = FI_INJECT_MAX;
+    attr.max_send = attr.max_recv = FI_MESSAGE_MAX;
     attr.local = local[0] != '\0' ? local : NULL;
     attr.srq = ep->srx != NULL ? ep->srx->srq : NULL;
     attr.private_data = greeting;

@@ -154,7 +154,9 @@ static struct fi_info *make_info(uint32_t version, const struct fi_info *hints, 
         .control_progress = FI_PROGRESS_AUTO,
         .data_progress = FI_PROGRESS_AUTO,
         .resource_mgmt = FI_RM_ENABLED,
-        .mr_mode = is_old ? FI_MR_BASIC : FI_RDMUX_MR_MODE,
+        .mr_mode = is_old           ? FI_MR_BASIC
+                   : domain != NULL ? domain->mr_mode & FI_RDMUX_MR_MODE
+                                    : FI_RDMUX_MR_MODE,
         .mr_key_size = sizeof(uint64_t),
         .cq_data_size = has_receive_data_mode(hints) ? FI_CQ_DATA_SIZE : 0,
         .cq_cnt = 1024,

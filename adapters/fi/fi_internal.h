@@ -43,12 +43,12 @@ enum {
     FI_INJECT_MAX = 512,
     FI_SOURCES_MAX = 64, /* listeners and domains of an event queue */
     FI_CQ_DATA_SIZE = 4,
+    FI_ATTENTION_POLLS = 1 << 14,
     /* A reader that sleeps inside a call looks again after this time: another thread's poll of the
      * shared queue disarms it, and that thread may stop polling. */
     FI_SLICE_MS = 20,
 };
-#define FI_MESSAGE_MAX (UINT64_C(8) << 20)  /* longest message */
-#define FI_TRANSFER_MAX (UINT64_C(1) << 40) /* longest read or write */
+#define FI_MESSAGE_MAX (UINT64_C(1) << 30) /* longest message, read or write */
 #define FI_RDMUX_CAPS \
     (FI_MSG | FI_SEND | FI_RECV | FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
 #define FI_RDMUX_DOMAIN_CAPS (FI_LOCAL_COMM | FI_REMOTE_COMM)
@@ -192,7 +192,9 @@ struct fi_rdmux_domain {
     unsigned armed; /* completion and event queues whose readers may sleep on a descriptor */
     struct fi_link eps;
     struct fi_link pending; /* requests of the provider itself */
-    unsigned attention;     /* polls for which control messages are looked for eagerly */
+    /* Polls for which messages of the peers' libraries are looked for eagerly: one reads a new
+     * region's slot and imports it. A poller is not told of them before some milliseconds. */
+    atomic_uint attention;
     atomic_uint children;
     /* Regions. */
     pthread_mutex_t memory_lock;
@@ -337,6 +339,11 @@ size_t rdmux_fi_domain_poll(struct fi_rdmux_domain *domain);
 /* Handles an entry that needs more than to be copied to `to`: an event, a failure, a request of the
  * provider itself, another queue's entry. domain->lock is held. */
 void rdmux_fi_domain_dispatch(struct fi_rdmux_domain *domain, const struct rdmux_wc *wc);
+
+static inline void fi_attend(struct fi_rdmux_domain *domain)
+{
+    atomic_store_explicit(&domain->attention, FI_ATTENTION_POLLS, memory_order_relaxed);
+}
 
 /* Notes a request of the provider itself, which is about to be posted. domain->lock is held, here
  * and below. */

@@ -71,6 +71,7 @@ static struct fi_region *make_region(struct fi_rdmux_domain *domain, void *base,
         }
         (void)pthread_mutex_unlock(&domain->memory_lock);
         explicit_bzero(&token, sizeof(token));
+        fi_attend(domain);
     }
     if (*error != 0) {
         FI_COMPLAIN(FI_LOG_MR, "%zu bytes: %s\n", length,

@@ -116,12 +116,13 @@ static ssize_t message_recv(struct fid_ep *fid, void *buf, size_t length, void *
 {
     (void)source;
     struct fi_rdmux_ep *ep = fi_ep_of(fid);
+    (void)pthread_mutex_lock(&ep->domain->lock);
     if (ep->state == FI_EP_CONNECTED && ep->srx == NULL) {
-        (void)pthread_mutex_lock(&ep->domain->lock);
         const enum rdmux_status status = rdmux_recv(ep->ep, buf, length, fi_desc_mr(desc), context);
         (void)pthread_mutex_unlock(&ep->domain->lock);
         return rdmux_fi_error(status);
     }
+    (void)pthread_mutex_unlock(&ep->domain->lock);
     const struct iovec iov = { .iov_base = buf, .iov_len = length };
     return receive_pieces(ep, &iov, &desc, 1, context);
 }
@@ -242,21 +243,19 @@ enum rdmux_status rdmux_fi_post(struct fi_rdmux_ep *ep, struct rdmux_wr *wr, siz
                : rdmux_post(ep->ep, wr, 1, NULL);
 }
 
-/* An endpoint that is not connected takes no send. */
+/* An endpoint that is not connected takes no send. domain->lock is held. */
 static bool may_send(const struct fi_rdmux_ep *ep)
 {
-    return ep->ep != NULL && ep->state != FI_EP_NEW;
+    return ep->state == FI_EP_CONNECTED || ep->state == FI_EP_CONNECTING;
 }
 
 static ssize_t post_send(struct fi_rdmux_ep *ep, struct rdmux_wr *wr, size_t length)
 {
-    if (!may_send(ep)) {
-        return -FI_ENOTCONN;
-    }
     (void)pthread_mutex_lock(&ep->domain->lock);
-    const enum rdmux_status status = rdmux_fi_post(ep, wr, length);
+    const ssize_t result = may_send(ep) ? rdmux_fi_error(rdmux_fi_post(ep, wr, length))
+                                        : -FI_ENOTCONN;
     (void)pthread_mutex_unlock(&ep->domain->lock);
-    return rdmux_fi_error(status);
+    return result;
 }
 
 static ssize_t send_pieces(struct fi_rdmux_ep *ep, const struct iovec *iov, void **desc,
@@ -283,14 +282,13 @@ static ssize_t message_send(struct fid_ep *fid, const void *buf, size_t length, 
 {
     (void)target;
     struct fi_rdmux_ep *ep = fi_ep_of(fid);
-    if (!may_send(ep)) {
-        return -FI_ENOTCONN;
-    }
     (void)pthread_mutex_lock(&ep->domain->lock);
-    const enum rdmux_status status = rdmux_send(ep->ep, buf, length, fi_desc_mr(desc), context,
-                                                ep->send_flags);
+    const ssize_t result = may_send(ep)
+                               ? rdmux_fi_error(rdmux_send(ep->ep, buf, length, fi_desc_mr(desc),
+                                                           context, ep->send_flags))
+                               : -FI_ENOTCONN;
     (void)pthread_mutex_unlock(&ep->domain->lock);
-    return rdmux_fi_error(status);
+    return result;
 }
 
 static ssize_t message_sendv(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count,
@@ -314,18 +312,17 @@ static ssize_t message_inject(struct fid_ep *fid, const void *buf, size_t length
 {
     (void)target;
     struct fi_rdmux_ep *ep = fi_ep_of(fid);
-    if (!may_send(ep)) {
-        return -FI_ENOTCONN;
-    }
-    if (length <= ep->max_inline) {
-        (void)pthread_mutex_lock(&ep->domain->lock);
+    const uint32_t flags = RDMUX_INLINE | RDMUX_UNSIGNALED;
+    (void)pthread_mutex_lock(&ep->domain->lock);
+    if (may_send(ep) && length <= ep->max_inline) {
         const enum rdmux_status status = rdmux_send(ep->ep, buf, length, NULL, &rdmux_fi_silent,
-                                                    RDMUX_INLINE | RDMUX_UNSIGNALED);
+                                                    flags);
         (void)pthread_mutex_unlock(&ep->domain->lock);
         return rdmux_fi_error(status);
     }
+    (void)pthread_mutex_unlock(&ep->domain->lock);
     const struct iovec iov = { .iov_base = (void *)(uintptr_t)buf, .iov_len = length };
-    return send_pieces(ep, &iov, NULL, 1, &rdmux_fi_silent, RDMUX_INLINE | RDMUX_UNSIGNALED, NULL);
+    return send_pieces(ep, &iov, NULL, 1, &rdmux_fi_silent, flags, NULL);
 }
 
 static ssize_t message_senddata(struct fid_ep *fid, const void *buf, size_t length, void *desc,

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ATTENTION_POLLS = 1 << 14 }; /* for an answer of the peer's library */
-
 /* -------------------------------------------------------------------------------------- imports */
 
 static void fail_import(struct fi_import *import, int error)
@@ -38,7 +36,7 @@ static void slot_read(struct fi_own_request *request, const struct rdmux_wc *wc)
         return;
     }
     import->state = FI_IMPORT_ASKING;
-    ep->domain->attention = ATTENTION_POLLS;
+    fi_attend(ep->domain);
 }
 
 void rdmux_fi_import_answered(struct fi_rdmux_ep *ep, const struct rdmux_wc *wc)
@@ -150,13 +148,10 @@ static ssize_t post(struct fi_rdmux_ep *ep, struct rdmux_wr *wr, const struct io
     }
     wr->sge_count = rdmux_fi_pieces(iov, desc, count, pieces, &length);
     wr->sges = pieces;
-    if (ep->ep == NULL || ep->state == FI_EP_NEW) {
-        return -FI_ENOTCONN;
-    }
     (void)pthread_mutex_lock(&ep->domain->lock);
-    ssize_t result = ep->state == FI_EP_CONNECTED ? 0
-                     : ep->state == FI_EP_ENDED   ? -FI_ENOTCONN
-                                                  : -FI_EAGAIN;
+    ssize_t result = ep->state == FI_EP_CONNECTED    ? 0
+                     : ep->state == FI_EP_CONNECTING ? -FI_EAGAIN
+                                                     : -FI_ENOTCONN;
     if (result == 0) {
         result = find(ep, key, address, length, &wr->remote, &wr->offset);
     }

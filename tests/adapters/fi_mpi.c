@@ -48,7 +48,7 @@ static void passed(const char *name)
 /* Each rank sends to the next one; sizes on both sides of every limit. */
 static void ring(void)
 {
-    static const int sizes[] = { 0,     1,     8,      64,     200,     1024,    16000,   16384,
+    static const int sizes[] = { 0,     1,     8,      64,     200,     1024,    16000,  16384,
                                  16385, 65536, 131072, 131073, 1000003, 1 << 20, 4 << 20 };
     unsigned char *out = malloc(SIZE_MAX_BYTES);
     unsigned char *in = malloc(SIZE_MAX_BYTES);

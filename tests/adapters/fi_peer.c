@@ -85,9 +85,9 @@ static void open_side(struct side *side, bool listens, const struct sockaddr_in 
         memcpy(hints->dest_addr, to, sizeof(*to));
         hints->dest_addrlen = sizeof(*to);
     }
-    check("fi_getinfo", fi_getinfo(FI_VERSION(1, 9), listens ? "127.0.0.1" : NULL,
-                                   listens ? "0" : NULL, listens ? FI_SOURCE : 0, hints,
-                                   &side->info));
+    check("fi_getinfo",
+          fi_getinfo(FI_VERSION(1, 9), listens ? "127.0.0.1" : NULL, listens ? "0" : NULL,
+                     listens ? FI_SOURCE : 0, hints, &side->info));
     fi_freeinfo(hints);
     check("fi_fabric", fi_fabric(side->info->fabric_attr, &side->fabric, NULL));
     check("fi_domain", fi_domain(side->fabric, side->info, &side->domain, NULL));

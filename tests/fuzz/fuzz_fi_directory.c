@@ -87,7 +87,9 @@ static void spoil_slot(struct input *in)
 {
     const uint32_t rights = RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE;
     struct rdmux_fi_slot slot = {
-        .key = take(in, 8), .address = take(in, 8), .length = take(in, 8),
+        .key = take(in, 8),
+        .address = take(in, 8),
+        .length = take(in, 8),
         .access = (uint32_t)take(in, 4) & (rights | 1),
     };
     for (size_t i = 0; i < sizeof(slot.token.bytes); i++) {
