@@ -63,22 +63,6 @@ static struct fi_entry *head_of(const struct fi_rdmux_cq *cq)
 
 /* ------------------------------------------------------------------------------------- reading */
 
-static size_t entry_size(enum fi_cq_format format)
-{
-    switch (format) {
-    case FI_CQ_FORMAT_CONTEXT:
-        return sizeof(struct fi_cq_entry);
-    case FI_CQ_FORMAT_MSG:
-        return sizeof(struct fi_cq_msg_entry);
-    case FI_CQ_FORMAT_TAGGED:
-        return sizeof(struct fi_cq_tagged_entry);
-    case FI_CQ_FORMAT_DATA:
-    case FI_CQ_FORMAT_UNSPEC:
-    default:
-        return sizeof(struct fi_cq_data_entry);
-    }
-}
-
 static void write_entry(enum fi_cq_format format, void *out, size_t index, void *context,
                         uint64_t flags, uint64_t length, uint64_t data)
 {

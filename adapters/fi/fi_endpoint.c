@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct fi_rdmux_ep *ep_of(struct fid *fid)
 {
@@ -151,6 +152,26 @@ static int ep_enable(struct fi_rdmux_ep *ep)
     return 0;
 }
 
+/* An address of this host. A connection to one must not name a local address: that would leave
+ * shared memory out, and comes from this address in any case. */
+static bool is_own(const struct sockaddr *address, size_t size)
+{
+    struct sockaddr_storage storage = { 0 };
+    memcpy(&storage, address, size);
+    if (storage.ss_family == AF_INET6) {
+        ((struct sockaddr_in6 *)(void *)&storage)->sin6_port = 0;
+    } else {
+        ((struct sockaddr_in *)(void *)&storage)->sin_port = 0;
+    }
+    const int fd = socket(storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const bool is_bound = fd >= 0 &&
+                          bind(fd, (const struct sockaddr *)&storage, (socklen_t)size) == 0;
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return is_bound;
+}
+
 static int ep_connect(struct fid_ep *fid, const void *address, const void *data, size_t length)
 {
     struct fi_rdmux_ep *ep = fi_ep_of(fid);
@@ -165,7 +186,7 @@ static int ep_connect(struct fid_ep *fid, const void *address, const void *data,
     if (rdmux_fi_address_print(to, size, target) != 0) {
         return -FI_EINVAL;
     }
-    if (ep->info->src_addr != NULL) {
+    if (ep->info->src_addr != NULL && !is_own(to, size)) {
         (void)rdmux_fi_host_print(ep->info->src_addr, ep->info->src_addrlen, local);
     }
     if (!ep->is_enabled) { /* fi_connect() may stand for fi_enable() */

@@ -99,11 +99,6 @@ static void fill_transfer(const struct fi_info *hints, struct fi_info *info)
     };
 }
 
-static char *copy_text(const char *text)
-{
-    return strdup(text);
-}
-
 static bool copy_address(const void *address, size_t size, void **to, size_t *to_size)
 {
     if (address == NULL || size == 0) {
@@ -170,13 +165,11 @@ static struct fi_info *make_info(uint32_t version, const struct fi_info *hints, 
         .caps = FI_RDMUX_DOMAIN_CAPS,
         .mr_cnt = FI_SLOT_COUNT,
     };
-    info->domain_attr->name = copy_text(device);
-    info->fabric_attr->name = copy_text(rdmux_fi_provider.name);
-    info->fabric_attr->prov_name = copy_text(rdmux_fi_provider.name);
+    info->domain_attr->name = strdup(device);
+    info->fabric_attr->name = strdup(rdmux_fi_provider.name);
     info->fabric_attr->prov_version = rdmux_fi_provider.version;
     info->fabric_attr->api_version = version;
     if (info->domain_attr->name == NULL || info->fabric_attr->name == NULL ||
-        info->fabric_attr->prov_name == NULL ||
         !copy_address(source, source_size, &info->src_addr, &info->src_addrlen) ||
         !copy_address(target, target_size, &info->dest_addr, &info->dest_addrlen)) {
         fi_freeinfo(info);
