@@ -8,6 +8,8 @@ enum {
     AT_VERSION = 4,
     AT_LENGTH = 6,
     AT_DIRECTORY = 8,
+    AT_FAMILY = 72,
+    AT_HOST = 76,
     GREETING_VERSION = 1,
 
     AT_KEY = 0,
@@ -17,7 +19,7 @@ enum {
     AT_TOKEN = 32,
     AT_DIGEST = 96,
 };
-_Static_assert(AT_DIRECTORY + RDMUX_TOKEN_SIZE == FI_GREETING_SIZE, "the token ends the greeting");
+_Static_assert(AT_HOST + FI_HOST_SIZE == FI_GREETING_SIZE, "the address ends the greeting");
 _Static_assert(AT_TOKEN + RDMUX_TOKEN_SIZE == AT_DIGEST, "the digest follows the token");
 
 static const uint8_t greeting_magic[4] = { 'R', 'D', 'F', 'I' };
@@ -38,18 +40,20 @@ static uint64_t load_be(const uint8_t *in, size_t size)
     return value;
 }
 
-size_t rdmux_fi_greeting_encode(const struct rdmux_token *directory, const void *data,
-                                size_t length, uint8_t out[RDMUX_PRIVATE_DATA_MAX])
+size_t rdmux_fi_greeting_encode(const struct rdmux_fi_greeting *greeting,
+                                uint8_t out[RDMUX_PRIVATE_DATA_MAX])
 {
     memset(out, 0, FI_GREETING_SIZE);
     memcpy(out, greeting_magic, sizeof(greeting_magic));
     out[AT_VERSION] = GREETING_VERSION;
-    store_be(out + AT_LENGTH, length, 2);
-    memcpy(out + AT_DIRECTORY, directory->bytes, sizeof(directory->bytes));
-    if (length > 0) {
-        memcpy(out + FI_GREETING_SIZE, data, length);
+    store_be(out + AT_LENGTH, greeting->length, 2);
+    memcpy(out + AT_DIRECTORY, greeting->directory.bytes, sizeof(greeting->directory.bytes));
+    out[AT_FAMILY] = greeting->family;
+    memcpy(out + AT_HOST, greeting->host, sizeof(greeting->host));
+    if (greeting->length > 0) {
+        memcpy(out + FI_GREETING_SIZE, greeting->data, greeting->length);
     }
-    return FI_GREETING_SIZE + length;
+    return FI_GREETING_SIZE + greeting->length;
 }
 
 bool rdmux_fi_greeting_decode(const uint8_t *bytes, size_t size, struct rdmux_fi_greeting *out)
@@ -59,9 +63,13 @@ bool rdmux_fi_greeting_decode(const uint8_t *bytes, size_t size, struct rdmux_fi
         return false;
     }
     size_t length = (size_t)load_be(bytes + AT_LENGTH, 2);
-    if (length > size - FI_GREETING_SIZE || length > FI_USER_DATA_MAX) {
+    const uint8_t family = bytes[AT_FAMILY];
+    if (length > size - FI_GREETING_SIZE || length > FI_USER_DATA_MAX ||
+        (family != 0 && family != 4 && family != 6)) {
         return false;
     }
+    out->family = family;
+    memcpy(out->host, bytes + AT_HOST, sizeof(out->host));
     memcpy(out->directory.bytes, bytes + AT_DIRECTORY, sizeof(out->directory.bytes));
     out->data = bytes + FI_GREETING_SIZE;
     out->length = length;

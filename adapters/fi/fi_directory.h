@@ -9,7 +9,10 @@
  *    5   1  zero
  *    6   2  length of the application's data, big-endian
  *    8  64  token of the sender's directory
- *   72   -  the application's data
+ *   72   1  family of the sender's address: 4, 6, or 0 for none
+ *   73   3  zero
+ *   76  16  the sender's address; one of 4 bytes comes first
+ *   92   -  the application's data
  *
  * Directory: FI_SLOT_COUNT slots of FI_SLOT_SIZE bytes, in memory that the peer reads. A key of
  * libfabric is the number of its slot and the slot's generation. A slot, big-endian:
@@ -32,7 +35,8 @@
 #include <stdbool.h>
 
 enum {
-    FI_GREETING_SIZE = 72,
+    FI_GREETING_SIZE = 92,
+    FI_HOST_SIZE = 16,
     FI_USER_DATA_MAX = RDMUX_PRIVATE_DATA_MAX - FI_GREETING_SIZE,
     FI_SLOT_SIZE = 128,
     FI_SLOT_BITS = 13,
@@ -41,7 +45,9 @@ enum {
 
 struct rdmux_fi_greeting {
     struct rdmux_token directory;
-    const uint8_t *data; /* points into the bytes decoded */
+    uint8_t family; /* 4, 6, or 0 */
+    uint8_t host[FI_HOST_SIZE];
+    const uint8_t *data; /* decoded: within the bytes given */
     size_t length;
 };
 
@@ -64,10 +70,10 @@ static inline uint64_t rdmux_fi_key_make(uint32_t slot, uint64_t generation)
     return generation << FI_SLOT_BITS | slot;
 }
 
-/* Writes FI_GREETING_SIZE + length bytes and returns their number. length: at most
+/* Writes the greeting and returns the number of its bytes. greeting->length: at most
  * FI_USER_DATA_MAX. */
-size_t rdmux_fi_greeting_encode(const struct rdmux_token *directory, const void *data,
-                                size_t length, uint8_t out[RDMUX_PRIVATE_DATA_MAX]);
+size_t rdmux_fi_greeting_encode(const struct rdmux_fi_greeting *greeting,
+                                uint8_t out[RDMUX_PRIVATE_DATA_MAX]);
 
 /* False: the peer is no rdmux under libfabric, or its bytes are malformed. *out is untouched then. */
 bool rdmux_fi_greeting_decode(const uint8_t *bytes, size_t size, struct rdmux_fi_greeting *out);

@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static struct fi_rdmux_ep *ep_of(struct fid *fid)
 {
@@ -87,7 +86,11 @@ static uint32_t depth_of(size_t size)
 static enum rdmux_status start(struct fi_rdmux_ep *ep, const char *address, const char *local,
                                const void *data, size_t length)
 {
-    uint8_t greeting[RDMUX_PRIVATE_DATA_MAX];
+    uint8_t bytes[RDMUX_PRIVATE_DATA_MAX];
+    struct rdmux_fi_greeting greeting = { .directory = ep->domain->directory_token,
+                                          .data = data,
+                                          .length = length };
+    rdmux_fi_host_put(ep->info->src_addr, ep->info->src_addrlen, &greeting);
     struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
     attr.flags = RDMUX_EP_SEND_WISH;
     attr.send_depth = depth_of(ep->info->tx_attr->size);
@@ -97,9 +100,8 @@ static enum rdmux_status start(struct fi_rdmux_ep *ep, const char *address, cons
     attr.max_send = attr.max_recv = FI_MESSAGE_MAX;
     attr.local = local[0] != '\0' ? local : NULL;
     attr.srq = ep->srx != NULL ? ep->srx->srq : NULL;
-    attr.private_data = greeting;
-    attr.private_length = rdmux_fi_greeting_encode(&ep->domain->directory_token, data, length,
-                                                   greeting);
+    attr.private_data = bytes;
+    attr.private_length = rdmux_fi_greeting_encode(&greeting, bytes);
     attr.user = ep;
     enum rdmux_status status;
     if (ep->request != NULL) {
@@ -152,26 +154,6 @@ static int ep_enable(struct fi_rdmux_ep *ep)
     return 0;
 }
 
-/* An address of this host. A connection to one must not name a local address: that would leave
- * shared memory out, and comes from this address in any case. */
-static bool is_own(const struct sockaddr *address, size_t size)
-{
-    struct sockaddr_storage storage = { 0 };
-    memcpy(&storage, address, size);
-    if (storage.ss_family == AF_INET6) {
-        ((struct sockaddr_in6 *)(void *)&storage)->sin6_port = 0;
-    } else {
-        ((struct sockaddr_in *)(void *)&storage)->sin_port = 0;
-    }
-    const int fd = socket(storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    const bool is_bound = fd >= 0 &&
-                          bind(fd, (const struct sockaddr *)&storage, (socklen_t)size) == 0;
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    return is_bound;
-}
-
 static int ep_connect(struct fid_ep *fid, const void *address, const void *data, size_t length)
 {
     struct fi_rdmux_ep *ep = fi_ep_of(fid);
@@ -186,7 +168,9 @@ static int ep_connect(struct fid_ep *fid, const void *address, const void *data,
     if (rdmux_fi_address_print(to, size, target) != 0) {
         return -FI_EINVAL;
     }
-    if (ep->info->src_addr != NULL && !is_own(to, size)) {
+    /* With a local address named there is no shared memory. A peer on this host takes the address
+     * from the greeting. */
+    if (ep->info->src_addr != NULL && !rdmux_fi_address_is_own(to)) {
         (void)rdmux_fi_host_print(ep->info->src_addr, ep->info->src_addrlen, local);
     }
     if (!ep->is_enabled) { /* fi_connect() may stand for fi_enable() */

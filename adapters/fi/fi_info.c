@@ -2,9 +2,11 @@
 /* What the provider offers: one fi_info for each local address, checked against the hints. */
 #include "adapters/fi/fi_internal.h"
 
+#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -56,10 +58,6 @@ static const char *lacking(const struct fi_info *hints)
             (domain->caps & ~FI_RDMUX_DOMAIN_CAPS) != 0 || domain->auth_key_size != 0) {
             return "attributes of the domain";
         }
-    }
-    if (hints->fabric_attr != NULL && hints->fabric_attr->name != NULL &&
-        strcmp(hints->fabric_attr->name, rdmux_fi_provider.name) != 0) {
-        return "the fabric's name";
     }
     return NULL;
 }
@@ -114,9 +112,9 @@ static bool copy_address(const void *address, size_t size, void **to, size_t *to
 }
 
 /* Makes an fi_info; NULL: out of memory. */
-static struct fi_info *make_info(uint32_t version, const struct fi_info *hints, const char *device,
-                                 const struct sockaddr_storage *source, size_t source_size,
-                                 const void *target, size_t target_size)
+static struct fi_info *make_info(uint32_t version, const struct fi_info *hints, const char *network,
+                                 const char *device, const struct sockaddr_storage *source,
+                                 size_t source_size, const void *target, size_t target_size)
 {
     struct fi_info *info = fi_allocinfo();
     if (info == NULL) {
@@ -166,7 +164,7 @@ static struct fi_info *make_info(uint32_t version, const struct fi_info *hints, 
         .mr_cnt = FI_SLOT_COUNT,
     };
     info->domain_attr->name = strdup(device);
-    info->fabric_attr->name = strdup(rdmux_fi_provider.name);
+    info->fabric_attr->name = strdup(network);
     info->fabric_attr->prov_version = rdmux_fi_provider.version;
     info->fabric_attr->api_version = version;
     if (info->domain_attr->name == NULL || info->fabric_attr->name == NULL ||
@@ -311,6 +309,24 @@ static int resolve(const char *node, const char *service, uint64_t flags,
     return 0;
 }
 
+/* Writes the network of an interface's address, "192.0.2.0/24". It is the name of the fabric:
+ * programs take what has one name for networks that reach each other. */
+static void print_network(const struct ifaddrs *at, char out[RDMUX_ADDRESS_MAX])
+{
+    size_t size;
+    char text[INET6_ADDRSTRLEN] = "";
+    unsigned char network[sizeof(struct in6_addr)] = { 0 };
+    unsigned bits = 0;
+    const unsigned char *address = bytes_of(at->ifa_addr, &size);
+    for (size_t i = 0; i < size && at->ifa_netmask != NULL; i++) {
+        const unsigned mask = bytes_of(at->ifa_netmask, &size)[i];
+        network[i] = (unsigned char)(address[i] & mask);
+        bits += (unsigned)__builtin_popcount(mask);
+    }
+    (void)inet_ntop(at->ifa_addr->sa_family, network, text, sizeof(text));
+    (void)snprintf(out, RDMUX_ADDRESS_MAX, "%s/%u", text, bits);
+}
+
 /* Appends one fi_info for each local address that fits. is_loopback: those of loopback, which come
  * after the others. */
 static bool list_addresses(uint32_t version, const struct fi_info *hints, const struct wish *wish,
@@ -329,12 +345,18 @@ static bool list_addresses(uint32_t version, const struct fi_info *hints, const 
             (!is_any && !is_same_host(at->ifa_addr, (const struct sockaddr *)&wish->source))) {
             continue;
         }
+        char network[RDMUX_ADDRESS_MAX];
+        print_network(at, network);
+        if (hints != NULL && hints->fabric_attr != NULL && hints->fabric_attr->name != NULL &&
+            strcmp(hints->fabric_attr->name, network) != 0) {
+            continue;
+        }
         struct sockaddr_storage source = { 0 };
         memcpy(&source, at->ifa_addr, size_of(at->ifa_addr));
         if (wish->source_size != 0) {
             set_port(&source, &wish->source);
         }
-        struct fi_info *info = make_info(version, hints, at->ifa_name, &source,
+        struct fi_info *info = make_info(version, hints, network, at->ifa_name, &source,
                                          size_of(at->ifa_addr), &wish->target, wish->target_size);
         if (info == NULL) {
             return false;

@@ -324,6 +324,11 @@ int rdmux_fi_address_print(const void *address, size_t size, char out[RDMUX_ADDR
 int rdmux_fi_host_print(const void *address, size_t size, char out[RDMUX_ADDRESS_MAX]);
 /* The reverse of rdmux_fi_address_print(). Returns the size, 0 if the text is no address. */
 size_t rdmux_fi_address_parse(const char *text, struct sockaddr_storage *out);
+/* Returns whether the address is one of this host. */
+bool rdmux_fi_address_is_own(const struct sockaddr *address);
+/* The sender's address in a greeting, and back: the size, 0 if there is none. */
+void rdmux_fi_host_put(const void *address, size_t size, struct rdmux_fi_greeting *greeting);
+size_t rdmux_fi_host_take(const struct rdmux_fi_greeting *greeting, struct sockaddr_storage *out);
 /* Copies an address to the application, as getname does. */
 int rdmux_fi_address_copy(const void *from, size_t size, void *to, size_t *room);
 

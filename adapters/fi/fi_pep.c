@@ -20,12 +20,29 @@ void rdmux_fi_request_free(struct fi_rdmux_request *request)
     free(request);
 }
 
+/* The address by which ofi_rxm knows the peer: that of its listener. A peer on this host may have
+ * come from another one of the host's. */
+static size_t peer_address(const struct rdmux_peer *peer, const struct rdmux_fi_greeting *greeting,
+                           struct sockaddr_storage *out)
+{
+    struct sockaddr_storage told;
+    const size_t size = rdmux_fi_address_parse(peer->address, out);
+    const size_t told_size = rdmux_fi_host_take(greeting, &told);
+    if (size != 0 && told_size != 0 &&
+        rdmux_fi_address_is_own((const struct sockaddr *)(const void *)out) &&
+        rdmux_fi_address_is_own((const struct sockaddr *)(const void *)&told)) {
+        *out = told;
+        return told_size;
+    }
+    return size;
+}
+
 /* Turns a waiting connection into an event. False: out of memory. */
 static bool announce(struct fi_rdmux_pep *pep, const struct rdmux_peer *peer,
                      const struct rdmux_fi_greeting *greeting)
 {
     struct sockaddr_storage address;
-    const size_t size = rdmux_fi_address_parse(peer->address, &address);
+    const size_t size = peer_address(peer, greeting, &address);
     struct fi_rdmux_request *request = calloc(1, sizeof(*request));
     struct fi_info *info = fi_dupinfo(pep->info);
     void *target = malloc(sizeof(address));

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 char rdmux_fi_silent;
 
@@ -172,6 +173,63 @@ size_t rdmux_fi_address_parse(const char *text, struct sockaddr_storage *out)
     return 0;
 }
 
+bool rdmux_fi_address_is_own(const struct sockaddr *address)
+{
+    struct sockaddr_storage storage = { 0 };
+    const bool is_v6 = address->sa_family == AF_INET6;
+    const socklen_t size = is_v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    memcpy(&storage, address, size);
+    if (is_v6) {
+        ((struct sockaddr_in6 *)(void *)&storage)->sin6_port = 0;
+    } else {
+        ((struct sockaddr_in *)(void *)&storage)->sin_port = 0;
+    }
+    const int fd = socket(storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const bool is_bound = fd >= 0 && bind(fd, (const struct sockaddr *)&storage, size) == 0;
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return is_bound;
+}
+
+void rdmux_fi_host_put(const void *address, size_t size, struct rdmux_fi_greeting *greeting)
+{
+    struct sockaddr_in in;
+    struct sockaddr_in6 in6;
+    memset(greeting->host, 0, sizeof(greeting->host));
+    greeting->family = 0;
+    if (address == NULL) {
+        return;
+    }
+    if (size == sizeof(in6)) {
+        memcpy(&in6, address, sizeof(in6));
+        greeting->family = IN6_IS_ADDR_UNSPECIFIED(&in6.sin6_addr) ? 0 : 6;
+        memcpy(greeting->host, &in6.sin6_addr, sizeof(in6.sin6_addr));
+    } else if (size >= sizeof(in)) {
+        memcpy(&in, address, sizeof(in));
+        greeting->family = in.sin_addr.s_addr == htonl(INADDR_ANY) ? 0 : 4;
+        memcpy(greeting->host, &in.sin_addr, sizeof(in.sin_addr));
+    }
+}
+
+size_t rdmux_fi_host_take(const struct rdmux_fi_greeting *greeting, struct sockaddr_storage *out)
+{
+    struct sockaddr_in in = { .sin_family = AF_INET };
+    struct sockaddr_in6 in6 = { .sin6_family = AF_INET6 };
+    memset(out, 0, sizeof(*out));
+    if (greeting->family == 4) {
+        memcpy(&in.sin_addr, greeting->host, sizeof(in.sin_addr));
+        memcpy(out, &in, sizeof(in));
+        return sizeof(in);
+    }
+    if (greeting->family == 6) {
+        memcpy(&in6.sin6_addr, greeting->host, sizeof(in6.sin6_addr));
+        memcpy(out, &in6, sizeof(in6));
+        return sizeof(in6);
+    }
+    return 0;
+}
+
 int rdmux_fi_address_copy(const void *from, size_t size, void *to, size_t *room)
 {
     const size_t given = *room;
@@ -249,9 +307,7 @@ static struct fi_ops_fabric fabric_ops = {
 
 int rdmux_fi_fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **out, void *context)
 {
-    if (attr->name != NULL && strcmp(attr->name, rdmux_fi_provider.name) != 0) {
-        return -FI_ENODATA;
-    }
+    (void)attr; /* the name is that of a network, and all of them are one fabric of rdmux */
     struct fi_rdmux_fabric *fabric = calloc(1, sizeof(*fabric));
     if (fabric == NULL) {
         return -FI_ENOMEM;

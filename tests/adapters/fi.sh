@@ -62,7 +62,7 @@ pingpong() {
     RDMUX_LOG=info:$scratch/log in_namespace bash "$here/fi.sh" --both "$scratch" "$path" "$@" -c \
         -S all -I 20
     (($(grep -cE '^[0-9]+[km]? ' "$scratch/client") >= 10)) || fail "fi_pingpong has no figures"
-    grep -q "over $path" "$scratch/log" || fail "the log does not name the path $path: $(cat "$scratch/log")"
+    grep -q "$path .* to " "$scratch/log" || fail "the log does not name the path $path: $(cat "$scratch/log")"
 }
 
 pingpong_msg() {
@@ -118,7 +118,7 @@ mpi() {
     for name in ring 'fresh buffers' many collectives windows; do
         grep -qx "ok $name" "$scratch/out" || fail "'$name' did not pass"
     done
-    grep -q "over $path" "$scratch/mpi.log" || fail "no pair of ranks went over $path"
+    grep -q "$path .* to " "$scratch/mpi.log" || fail "no pair of ranks went over $path"
 }
 
 mpi_with_2_ranks() {

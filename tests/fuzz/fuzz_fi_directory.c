@@ -44,11 +44,11 @@ static void read_greeting(const struct input *in)
     require(greeting.length <= FI_USER_DATA_MAX && greeting.data >= in->at &&
             greeting.data + greeting.length <= in->at + in->left);
     uint8_t bytes[RDMUX_PRIVATE_DATA_MAX];
-    const size_t size = rdmux_fi_greeting_encode(&greeting.directory, greeting.data,
-                                                 greeting.length, bytes);
+    const size_t size = rdmux_fi_greeting_encode(&greeting, bytes);
     struct rdmux_fi_greeting again;
     require(size <= sizeof(bytes) && rdmux_fi_greeting_decode(bytes, size, &again));
-    require(again.length == greeting.length &&
+    require(again.length == greeting.length && again.family == greeting.family &&
+            memcmp(again.host, greeting.host, sizeof(again.host)) == 0 &&
             memcmp(again.data, greeting.data, again.length) == 0 &&
             memcmp(&again.directory, &greeting.directory, sizeof(again.directory)) == 0);
 }
