@@ -124,6 +124,9 @@ void rdmux_ofi_cq_close(struct framed_cq *base)
 {
     struct ofi_cq *cq = ofi_cq(base);
     if (cq->eq != NULL) {
+        /* Connections of peers that gave up: the library forgets their sockets with the queue. */
+        while (rdmux_ofi_read_events(cq) > 0) {
+        }
         (void)fi_close(&cq->eq->fid);
     }
     (void)fi_close(&cq->cq->fid);
@@ -206,7 +209,7 @@ static size_t read_completions(struct ofi_cq *cq, size_t budget, bool *is_empty)
     return did;
 }
 
-static size_t read_events(struct ofi_cq *cq)
+size_t rdmux_ofi_read_events(struct ofi_cq *cq)
 {
     union {
         struct fi_eq_cm_entry entry;
@@ -277,7 +280,7 @@ size_t rdmux_ofi_progress(struct framed_cq *base, size_t budget)
          cq->quiet_polls >= EVENTS_EVERY)) {
         cq->quiet_polls = 0;
         cq->was_armed = false;
-        did += read_events(cq);
+        did += rdmux_ofi_read_events(cq);
     }
     if (is_empty && cq->is_event_due) {
         cq->is_event_due = false;

@@ -289,13 +289,25 @@ static void requested(struct ofi_ep *ep, const struct fi_eq_cm_entry *entry, siz
     ep->request = entry->info; /* ep_connect goes on */
 }
 
+/* Ends a connection whose listener has gone. Its socket belongs to the request: only an endpoint can
+ * take it over then, and close it. */
+static void drop_request(struct ofi_cq *cq, struct fi_info *request)
+{
+    struct ofi_domain *domain = (struct ofi_domain *)cq->base.base.base.domain;
+    struct fid_ep *ep = NULL;
+    if (fi_endpoint(domain->domain, request, &ep, NULL) == 0) {
+        (void)fi_close(&ep->fid);
+    }
+    domain->library->freeinfo(request);
+}
+
 void rdmux_ofi_event(struct ofi_cq *cq, uint32_t event, const struct fi_eq_cm_entry *entry,
                      size_t size)
 {
     struct ofi_ep *ep = find(cq, entry->fid);
     if (ep == NULL) {
         if (event == FI_CONNREQ) {
-            ((struct ofi_domain *)cq->base.base.base.domain)->library->freeinfo(entry->info);
+            drop_request(cq, entry->info);
         }
         return;
     }
@@ -324,6 +336,9 @@ enum rdmux_status rdmux_ofi_stop(struct framed_ep *base)
     struct ofi_cq *cq = ofi_cq_of(ep);
     if (ep->state == OFI_STOPPED) {
         return RDMUX_OK;
+    }
+    if (ep->pep != NULL) {
+        (void)rdmux_ofi_read_events(cq); /* rejects connections while that is possible */
     }
     cq->connecting -= ep->state == OFI_WAITING ? 1 : 0;
     ep->state = OFI_STOPPED;

@@ -162,6 +162,8 @@ static inline void ofi_message_push(struct ofi_message **list, struct ofi_messag
     *list = message;
 }
 
+/* Handles what has happened to connections, up to a bound. Returns the number of events. */
+size_t rdmux_ofi_read_events(struct ofi_cq *cq);
 /* An event of a connection: a request, its success, its end. */
 void rdmux_ofi_event(struct ofi_cq *cq, uint32_t event, const struct fi_eq_cm_entry *entry,
                      size_t size);
