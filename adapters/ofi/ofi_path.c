@@ -34,38 +34,60 @@ enum {
 };
 
 /*
- * What is known of a provider. Those over a network that rdmux reaches by a provider of its own are
- * marked as software, so that they never rank before it. Figures are of a loopback.
+ * What is known of a provider, by the first part of its name or by all of it. Those over a network
+ * that rdmux reaches by a provider of its own are marked as software, so that they never rank before
+ * it. Figures are of a loopback.
  */
 struct known {
     const char *name;
     bool has_own; /* rdmux has a provider for the same network */
     uint32_t latency_ns;
     uint64_t bandwidth;
-    const char *flaw; /* why it is not used; NULL: it is */
 };
 
 static const struct known known[] = {
-    { "shm", true, 3000, UINT64_C(4000000000), NULL },
-    { "tcp", true, 15000, UINT64_C(2000000000), NULL },
-    { "net", true, 16000, UINT64_C(1900000000), NULL },
-    { "verbs", true, 3000, UINT64_C(3000000000), NULL },
-    { "tcp;ofi_rxm", true, 20000, UINT64_C(1500000000), NULL },
-    { "net;ofi_rxm", true, 21000, UINT64_C(1400000000), NULL },
-    { "sockets", true, 40000, UINT64_C(1000000000), NULL },
-    { "udp;ofi_rxd", true, 80000, UINT64_C(300000000),
-      "it has not been found to keep the rules of rdmux (docs/ADAPTERS.md)" },
+    { "tcp;ofi_rxm", true, 20000, UINT64_C(1500000000) },
+    { "net;ofi_rxm", true, 21000, UINT64_C(1400000000) },
+    { "shm", true, 3000, UINT64_C(4000000000) },
+    { "tcp", true, 15000, UINT64_C(2000000000) },
+    { "net", true, 16000, UINT64_C(1900000000) },
+    { "verbs", true, 3000, UINT64_C(3000000000) },
+    { "mlx", true, 3000, UINT64_C(3000000000) },
+    { "psm3", true, 3000, UINT64_C(3000000000) },
+    { "psm2", true, 3000, UINT64_C(3000000000) },
+    { "opx", true, 3000, UINT64_C(3000000000) },
+    { "sockets", true, 40000, UINT64_C(1000000000) },
+    { "udp", true, 80000, UINT64_C(300000000) },
 };
 
 static const struct known *known_of(const char *provider)
 {
-    static const struct known other = { "", false, 2500, UINT64_C(12500000000), NULL };
+    static const struct known other = { "", false, 2500, UINT64_C(12500000000) };
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-        if (strcmp(known[i].name, provider) == 0) {
+        const size_t length = strlen(known[i].name);
+        if (strncmp(known[i].name, provider, length) == 0 &&
+            (provider[length] == '\0' || provider[length] == ';')) {
             return &known[i];
         }
     }
-    return strncmp(provider, "verbs", 5) == 0 ? &known[3] : &other;
+    return &other;
+}
+
+/* Returns why a provider is not used; NULL: it is. */
+static const char *flaw_of(const char *provider)
+{
+    if (strncmp(provider, "verbs;", strlen("verbs;")) == 0) {
+        return "the provider verbs has connections of its own";
+    }
+    return strstr(provider, "ofi_rxd") != NULL
+               ? "it has not been found to keep the rules of rdmux (docs/ADAPTERS.md)"
+               : NULL;
+}
+
+/* rdmux is a provider of libfabric, too, whose paths would lead back here. */
+static bool is_rdmux(const char *provider)
+{
+    return strncmp(provider, "rdmux", strlen("rdmux")) == 0;
 }
 
 /* ------------------------------------------------------------------------------------ selection */
@@ -118,6 +140,7 @@ static bool is_candidate(const struct fi_info *info)
 {
     return (info->ep_attr->type == FI_EP_MSG || info->ep_attr->type == FI_EP_RDM) &&
            info->ep_attr->max_msg_size >= FRAMED_MESSAGE_MIN && !is_link_local(info) &&
+           !is_rdmux(info->fabric_attr->prov_name) &&
            (info->tx_attr->msg_order & FI_ORDER_SAS) != 0;
 }
 
@@ -187,15 +210,15 @@ static void fill_path(const struct ofi_library *library, const struct fi_info *i
                       struct rdmux_local_path *out)
 {
     const struct known *provider = known_of(info->fabric_attr->prov_name);
+    const char *flaw = flaw_of(info->fabric_attr->prov_name);
     uint32_t version = library->version();
     memset(out, 0, sizeof(*out));
     name_path(info, out);
-    out->reason = provider->flaw == NULL ? RDMUX_REASON_USABLE : RDMUX_REASON_CAPABILITY_MISSING;
+    out->reason = flaw == NULL ? RDMUX_REASON_USABLE : RDMUX_REASON_CAPABILITY_MISSING;
     (void)snprintf(out->text, sizeof(out->text), "libfabric %u.%u, provider %s, %s%s%s",
                    FI_MAJOR(version), FI_MINOR(version), info->fabric_attr->prov_name,
                    info->ep_attr->type == FI_EP_MSG ? "FI_EP_MSG" : "FI_EP_RDM",
-                   provider->flaw != NULL ? ": " : "",
-                   provider->flaw != NULL ? provider->flaw : "");
+                   flaw != NULL ? ": " : "", flaw != NULL ? flaw : "");
     out->software = provider->has_own;
     out->bandwidth = speed_of(info, provider);
     out->latency_ns = provider->latency_ns;
