@@ -227,10 +227,12 @@ static void send_message(struct pair *pair)
     must(rdmux_recv(pair->eps[1], in, MESSAGE_SIZE, NULL, NULL));
     must(rdmux_send(pair->eps[0], out, MESSAGE_SIZE, NULL, NULL, 0));
     for (size_t done = 0; done < 2;) {
-        struct rdmux_wc entry = { 0 };
-        if (rdmux_cq_poll(pair->cqs[0], &entry, 1) + rdmux_cq_poll(pair->cqs[1], &entry, 1) > 0) {
-            must((enum rdmux_status)entry.status);
-            done++;
+        for (size_t i = 0; i < 2; i++) {
+            struct rdmux_wc entry = { 0 };
+            if (rdmux_cq_poll(pair->cqs[i], &entry, 1) > 0) {
+                must((enum rdmux_status)entry.status);
+                done++;
+            }
         }
     }
     if (memcmp(in, out, MESSAGE_SIZE) != 0) {
