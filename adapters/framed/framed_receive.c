@@ -360,7 +360,8 @@ size_t rdmux_framed_arrived(struct framed_ep *ep, const uint8_t *message, size_t
 {
     struct framed_prefix prefix;
     size_t did = 1;
-    if (ep->state < FRAMED_CONNECTING || ep->state > FRAMED_CONNECTED) {
+    /* Over a connectionless lane the connector's greeting may come before ep_connect. */
+    if (ep->state > FRAMED_CONNECTED) {
         return did;
     }
     /* Over a connectionless lane anybody may send; only the peer knows the tag. */

@@ -9,11 +9,10 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-/* A value that UCX reads as "no" (its configuration parser). */
+/* A value that every version of UCX reads as "no" (its configuration parser). */
 static bool is_no(const char *value)
 {
-    return strcasecmp(value, "n") == 0 || strcasecmp(value, "no") == 0 ||
-           strcmp(value, "off") == 0 || strcmp(value, "0") == 0;
+    return strcasecmp(value, "n") == 0 || strcasecmp(value, "no") == 0 || strcmp(value, "0") == 0;
 }
 
 static bool is_none(const char *value)

@@ -169,8 +169,7 @@ static enum rdmux_status lane_send(struct framed_ep *ep, uint8_t *bytes, uint32_
     struct ucx_peer *peer = link->peer;
     if (peer->failure != RDMUX_OK) {
         give_back(message);
-        rdmux_provider_error("%s", peer->text);
-        return peer->failure;
+        return RDMUX_IO;
     }
     message->wire.number = link->peer_number;
     /* Eager: a message is never announced first, so all arrive in the order in which they are
@@ -191,7 +190,8 @@ static enum rdmux_status lane_send(struct framed_ep *ep, uint8_t *bytes, uint32_
         rdmux_framed_sent(ep);
     } else if (UCS_PTR_IS_ERR(request)) {
         give_back(message);
-        return rdmux_ucx_error(link->cq->calls, "a message cannot be sent", UCS_PTR_STATUS(request));
+        rdmux_ucx_peer_fail(peer, UCS_PTR_STATUS(request));
+        return RDMUX_IO;
     } else {
         link->under_way++;
         peer->under_way++;

@@ -68,7 +68,7 @@ void rdmux_ucx_peer_fail(struct ucx_peer *peer, ucs_status_t status)
     if (peer->failure != RDMUX_OK) {
         return;
     }
-    peer->failure = RDMUX_PEER_GONE;
+    peer->failure = status == UCS_ERR_NO_MEMORY ? RDMUX_NO_MEMORY : RDMUX_PEER_GONE;
     (void)snprintf(peer->text, sizeof(peer->text),
                    "ucx: the connection to the peer has failed: %s; connect again",
                    peer->cq->calls->ucs_status_string(status));

@@ -84,17 +84,21 @@ static enum rdmux_status open_context(struct ucx_domain *domain)
         return rdmux_ucx_error(calls, "its configuration cannot be read", status);
     }
     /* The cache of registrations needs the replaced munmap(), and nothing is registered here. One
-     * lane for each message: several have no order. */
+     * lane for each message: several have no order. UCX's tcp must not wait in connect(2), which
+     * can take minutes. */
     static const char *const settings[][2] = {
         { "RCACHE_ENABLE", "n" },
         { "MAX_EAGER_RAILS", "1" },
+        { "TCP_CONN_NB", "y" },
     };
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]) && status == UCS_OK; i++) {
         status = calls->ucp_config_modify(config, settings[i][0], settings[i][1]);
     }
-    /* Transports within a host cannot notice that a peer fails, so UCX would open them in vain. */
+    /* Without a wish of the user, tcp alone: transports within a host cannot notice that a peer
+     * fails, and UCX 1.13 may end the process by an assertion over RDMA devices, when an attempt to
+     * connect is not answered or a connection ends. */
     if (status == UCS_OK && getenv("UCX_TLS") == NULL) {
-        status = calls->ucp_config_modify(config, "TLS", "^shm,self");
+        status = calls->ucp_config_modify(config, "TLS", "tcp");
     }
     if (status == UCS_OK) {
         const ucp_params_t params = {
