@@ -76,7 +76,13 @@ void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char 
     rdmux_setup_keep_candidates(ep);
     ep->negotiated.status = (uint32_t)status;
     if (status == RDMUX_REFUSED && setup->handshake != NULL) {
+        size_t size = 0;
+        const uint8_t *data = rdmux_handshake_reject_data(setup->handshake, &size);
         ep->info.reject_reason = rdmux_handshake_reject_reason(setup->handshake);
+        if (data != NULL && size <= sizeof(ep->info.private_data)) {
+            memcpy(ep->info.private_data, data, size);
+            ep->info.private_length = (uint32_t)size;
+        }
     }
     if (status == RDMUX_NO_PATH) {
         rdmux_explain_no_path(ep->negotiated.candidates, ep->negotiated.candidate_count,

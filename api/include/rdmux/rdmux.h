@@ -1161,8 +1161,8 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_accept(struct rdmux_listener 
 
 /*
  * Rejects a connection. The peer's rdmux_connect() ends with RDMUX_REFUSED; rdmux_ep_info() or the
- * error text there show reason, a number of the application. The peer's text has only the length of
- * the private data; later versions may hand over the bytes. On a listener of rdma:// the private
+ * error text there show reason, a number of the application. The private data is there, too
+ * (rdmux_ep_info.private_data), if the connector used timeout 0. On a listener of rdma:// the private
  * data is that of rdma_cm. Without private data a reason other than 0 travels there as 4 bytes,
  * big-endian, and a connector takes 4 bytes for a reason.
  * Threads  Any.
@@ -1305,7 +1305,7 @@ struct rdmux_ep_info {
     uint32_t liveness_ms; /* in force */
     uint32_t epoch;       /* 1 for the first path, one more for each move */
     uint32_t data_sockets;
-    uint32_t private_length; /* of the peer's private data */
+    uint32_t private_length; /* of the peer's private data, or of that of its rejection */
     /* 0: the peer runs without service thread: its progress depends on its calls. */
     uint32_t peer_has_service;
     uint8_t private_data[RDMUX_PRIVATE_DATA_MAX];
