@@ -802,6 +802,26 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_export_to(struct rdmux_mr 
  */
 RDMUX_API enum rdmux_status rdmux_mr_revoke(struct rdmux_mr *mr);
 
+/*
+ * Takes the exported rights back for a while: tokens, keys and the peers' imports stay, and peers
+ * are not told. When it returns, no access by a peer to the bytes is under way over tcp or by this
+ * process's CPU, and a later one is refused as after rdmux_mr_revoke(): it ends its endpoint. The
+ * caller's bytes may be unmapped then, until rdmux_mr_resume(). A peer on the same host that maps
+ * the pages or copies by process_vm_readv(2) is trusted to keep away (RDMUX_ACCESS_NO_MAP avoids
+ * that); bytes that are no longer mapped fail its request.
+ * Threads  Any; one call of these two on a region at a time, and none of rdmux_mr_revoke(). Takes
+ *          some microseconds.
+ * Errors   RDMUX_INVALID (it is suspended already), RDMUX_UNSUPPORTED (the region is registered
+ *          with a device: ib, roce, iwarp)
+ */
+RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_suspend(struct rdmux_mr *mr);
+
+/* Gives the rights of a suspended region back, to length bytes at offset; an access to others stays
+ * refused until the region is suspended and resumed again. The bytes are mapped again. Threads: as
+ * rdmux_mr_suspend(). Errors: RDMUX_INVALID (it is not suspended; bytes that it does not have). */
+RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_resume(struct rdmux_mr *mr, size_t offset,
+                                                             size_t length);
+
 /* Revokes and ends the region, and unmaps memory of rdmux_mr_alloc(). A request that still names
  * the region has an undefined result; other memory is untouched. NULL is allowed. Threads: the last
  * call on it. May sleep as long as rdmux_mr_revoke(). */
