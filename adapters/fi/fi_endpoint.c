@@ -2,6 +2,7 @@
 /* Endpoints: from fi_endpoint() over connect or accept to the end. */
 #include "adapters/fi/fi_internal.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -419,6 +420,20 @@ static int ep_control(struct fid *fid, int command, void *arg)
     return command == FI_ENABLE ? ep_enable(ep_of(fid)) : -FI_ENOSYS;
 }
 
+/* Tells what has gone over the endpoint (FI_LOG_LEVEL=info). domain->lock is held. */
+static void tell_counts(struct fi_rdmux_ep *ep)
+{
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    struct rdmux_ep_stats stats = RDMUX_EP_STATS_INIT;
+    if (rdmux_ep_info(ep->ep, &info) == RDMUX_OK && rdmux_ep_stats(ep->ep, &stats) == RDMUX_OK) {
+        FI_INFO(&rdmux_fi_provider, FI_LOG_EP_CTRL,
+                "%s to %s: %" PRIu64 " sends, %" PRIu64 " writes, %" PRIu64 " reads; %" PRIu64
+                " bytes sent, %" PRIu64 " bytes received\n",
+                info.provider, info.peer_address, stats.sends, stats.writes, stats.reads,
+                stats.bytes_sent, stats.bytes_received);
+    }
+}
+
 static int ep_close(struct fid *fid)
 {
     struct fi_rdmux_ep *ep = ep_of(fid);
@@ -427,8 +442,7 @@ static int ep_close(struct fid *fid)
     /* Entries that have come stay in their queues: the program may learn what has happened. */
     if (ep->ep != NULL) {
         (void)rdmux_fi_domain_poll(domain);
-    }
-    if (ep->ep != NULL) {
+        tell_counts(ep);
         (void)rdmux_ep_close(ep->ep); /* with its imports */
     }
     rdmux_fi_own_requests_end(domain, ep);

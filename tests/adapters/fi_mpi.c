@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* A program of MPI that checks every byte: messages of all protocols of ofi_rxm, collectives and
- * windows, among any number of ranks. Prints "ok CASE" on rank 0; a wrong byte ends all ranks. */
+ * windows, among any number of ranks.
+ *
+ *   fi_mpi [quick]
+ *
+ * Rank 0 prints "ok CASE", and at last "bytes N", what the ranks have received of each other at
+ * least. A wrong byte ends all ranks. */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SIZE_MAX_BYTES = 4 << 20, COUNT = 1000 };
+enum { SIZE_MAX_BYTES = 4 << 20, ADDITIONS = 100 };
 
 static int rank, ranks;
+static int is_quick;
+static long long received; /* bytes by this rank; of collectives what no algorithm avoids */
 
 static void require(int holds, const char *what)
 {
@@ -55,7 +62,7 @@ static void ring(void)
     const int next = (rank + 1) % ranks;
     const int previous = (rank + ranks - 1) % ranks;
     require(out != NULL && in != NULL, "no memory");
-    for (unsigned round = 0; round < 20; round++) {
+    for (unsigned round = 0; round < (is_quick ? 1 : 5); round++) {
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
             const size_t size = (size_t)sizes[i];
             MPI_Status status;
@@ -67,6 +74,7 @@ static void ring(void)
             (void)MPI_Get_count(&status, MPI_BYTE, &got);
             require(got == sizes[i] && holds(in, size, (unsigned)previous + round),
                     "a message of the ring is wrong");
+            received += sizes[i];
         }
     }
     free(out);
@@ -79,7 +87,7 @@ static void fresh_buffers(void)
 {
     const int next = (rank + 1) % ranks;
     const int previous = (rank + ranks - 1) % ranks;
-    for (unsigned round = 0; round < 60; round++) {
+    for (unsigned round = 0; round < (is_quick ? 10 : 30); round++) {
         const size_t size = 600000 + 4096 * (round % 7);
         unsigned char *out = malloc(size);
         unsigned char *in = malloc(size);
@@ -88,6 +96,7 @@ static void fresh_buffers(void)
         (void)MPI_Sendrecv(out, (int)size, MPI_BYTE, next, 5, in, (int)size, MPI_BYTE, previous, 5,
                            MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         require(holds(in, size, (unsigned)previous + round), "a message of a new buffer is wrong");
+        received += (long long)size;
         free(out);
         free(in);
     }
@@ -114,6 +123,7 @@ static void many(void)
                         &requests[MESSAGES + i]);
     }
     (void)MPI_Waitall(2 * MESSAGES, requests, MPI_STATUSES_IGNORE);
+    received += MESSAGES * SIZE;
     for (int i = 0; i < MESSAGES; i++) {
         require(holds(in + (size_t)i * SIZE, SIZE, (unsigned)(previous * 3 + i)),
                 "one of many messages is wrong");
@@ -152,6 +162,7 @@ static void collectives(void)
         for (int i = 0; i < words * ranks; i++) {
             require(in[i] == ((int64_t)(i / words) << 32 | i % words), "allgather is wrong");
         }
+        received += 8LL * words * (ranks - 1) * 2;
     }
     free(out);
     free(in);
@@ -160,28 +171,28 @@ static void collectives(void)
 
 static void windows(void)
 {
-    enum { SIZE = 300000 };
+    const int size = is_quick ? 1 << 20 : 8 << 20;
     unsigned char *memory = NULL;
-    unsigned char *bytes = malloc(SIZE);
+    unsigned char *bytes = malloc((size_t)size);
     MPI_Win window;
     const int next = (rank + 1) % ranks;
     const int previous = (rank + ranks - 1) % ranks;
-    (void)MPI_Win_allocate(SIZE, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &window);
+    (void)MPI_Win_allocate(size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &window);
     require(bytes != NULL && memory != NULL, "no memory");
-    fill(bytes, SIZE, (unsigned)rank);
+    fill(bytes, (size_t)size, (unsigned)rank);
     (void)MPI_Win_fence(0, window);
-    (void)MPI_Put(bytes, SIZE, MPI_BYTE, next, 0, SIZE, MPI_BYTE, window);
+    (void)MPI_Put(bytes, size, MPI_BYTE, next, 0, size, MPI_BYTE, window);
     (void)MPI_Win_fence(0, window);
-    require(holds(memory, SIZE, (unsigned)previous), "a put is wrong");
-    memset(bytes, 0, SIZE);
-    (void)MPI_Get(bytes, SIZE, MPI_BYTE, next, 0, SIZE, MPI_BYTE, window);
+    require(holds(memory, (size_t)size, (unsigned)previous), "a put is wrong");
+    memset(bytes, 0, (size_t)size);
+    (void)MPI_Get(bytes, size, MPI_BYTE, next, 0, size, MPI_BYTE, window);
     (void)MPI_Win_fence(0, window);
-    require(holds(bytes, SIZE, (unsigned)rank), "a get is wrong");
+    require(holds(bytes, (size_t)size, (unsigned)rank), "a get is wrong");
     memset(memory, 0, 16);
     (void)MPI_Win_fence(0, window);
     const int64_t one = 1;
     int64_t old = 0;
-    for (int i = 0; i < COUNT / 10; i++) {
+    for (int i = 0; i < ADDITIONS; i++) {
         (void)MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window);
         (void)MPI_Fetch_and_op(&one, &old, MPI_INT64_T, 0, 0, MPI_SUM, window);
         (void)MPI_Win_unlock(0, window);
@@ -190,8 +201,9 @@ static void windows(void)
     if (rank == 0) {
         int64_t sum = 0;
         memcpy(&sum, memory, sizeof(sum));
-        require(sum == (int64_t)ranks * (COUNT / 10), "the sum of an accumulation is wrong");
+        require(sum == (int64_t)ranks * (ADDITIONS), "the sum of an accumulation is wrong");
     }
+    received += 2LL * size;
     (void)MPI_Win_free(&window);
     free(bytes);
     passed("windows");
@@ -199,6 +211,7 @@ static void windows(void)
 
 int main(int argc, char **argv)
 {
+    is_quick = argc > 1 && strcmp(argv[1], "quick") == 0;
     (void)MPI_Init(&argc, &argv);
     (void)MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     (void)MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -207,6 +220,11 @@ int main(int argc, char **argv)
     many();
     collectives();
     windows();
+    long long all = 0;
+    (void)MPI_Reduce(&received, &all, 1, MPI_LONG_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+    if (rank == 0) {
+        (void)printf("bytes %lld\n", all);
+    }
     (void)MPI_Finalize();
     return 0;
 }

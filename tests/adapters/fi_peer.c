@@ -2,13 +2,15 @@
 /*
  * A bare program of libfabric: message endpoints of the provider rdmux, in two processes.
  *
- *   fi_peer CASE   forks: the parent listens, the child connects over loopback
+ *   fi_peer CASE [RDMUX]   forks: the parent listens, the child connects. RDMUX_FI_ADDRESS is the
+ *                          address of both, 127.0.0.1 without it
  *
  * Cases:
  *   keys      reads and writes by key reach exactly the bytes of the region; a key that was closed,
  *             one never given, and an access beyond the region change nothing
  *   reject    the data of a rejection reaches the connector
  *   dies      the connector is killed: the other side hears FI_SHUTDOWN, and its receives end
+ *   explain   the command RDMUX explains the path to the listener, whose program hears nothing of it
  *   waits     completions wake a reader that sleeps in fi_cq_sread() and one in poll(2)
  */
 #include <rdma/fabric.h>
@@ -19,6 +21,8 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
 
+#include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -34,7 +38,7 @@ enum { SIZE = 1 << 16, LIMIT_MS = 60000 };
 
 /* What the parent tells the child by its first message. */
 struct offer {
-    uint64_t address, key, closed_key, length;
+    uint64_t address, key, closed_address, closed_key, length;
 };
 
 struct side {
@@ -72,6 +76,8 @@ static void require(bool holds, const char *what)
 
 static void open_side(struct side *side, bool listens, const struct sockaddr_in *to)
 {
+    const char *given = getenv("RDMUX_FI_ADDRESS");
+    const char *node = given != NULL ? given : "127.0.0.1";
     struct fi_info *hints = fi_allocinfo();
     struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_FD };
     require(hints != NULL, "no memory");
@@ -85,9 +91,8 @@ static void open_side(struct side *side, bool listens, const struct sockaddr_in 
         memcpy(hints->dest_addr, to, sizeof(*to));
         hints->dest_addrlen = sizeof(*to);
     }
-    check("fi_getinfo",
-          fi_getinfo(FI_VERSION(1, 9), listens ? "127.0.0.1" : NULL, listens ? "0" : NULL,
-                     listens ? FI_SOURCE : 0, hints, &side->info));
+    check("fi_getinfo", fi_getinfo(FI_VERSION(1, 9), listens ? node : NULL, listens ? "0" : NULL,
+                                   listens ? FI_SOURCE : 0, hints, &side->info));
     fi_freeinfo(hints);
     check("fi_fabric", fi_fabric(side->info->fabric_attr, &side->fabric, NULL));
     check("fi_domain", fi_domain(side->fabric, side->info, &side->domain, NULL));
@@ -118,16 +123,13 @@ static void close_side(struct side *side)
 /* Waits for an event. */
 static void expect_event(struct side *side, uint32_t wanted, struct fi_info **info)
 {
-    struct {
-        struct fi_eq_cm_entry entry;
-        uint8_t data[128];
-    } buffer;
+    struct fi_eq_cm_entry entry; /* data that does not fit is left out */
     uint32_t event = UINT32_MAX;
-    const ssize_t got = fi_eq_sread(side->eq, &event, &buffer, sizeof(buffer), LIMIT_MS, 0);
+    const ssize_t got = fi_eq_sread(side->eq, &event, &entry, sizeof(entry), LIMIT_MS, 0);
     check("fi_eq_sread", got);
     require(event == wanted, "another event");
     if (info != NULL) {
-        *info = buffer.entry.info;
+        *info = entry.info;
     }
 }
 
@@ -193,6 +195,7 @@ static void keys_parent(struct side *side)
                                  0, &old, NULL));
     struct offer offer = { .address = (uintptr_t)(bytes + SIZE),
                            .key = fi_mr_key(mr),
+                           .closed_address = (uintptr_t)closed,
                            .closed_key = fi_mr_key(old),
                            .length = SIZE };
     require(offer.key != offer.closed_key, "two regions have one key");
@@ -203,10 +206,18 @@ static void keys_parent(struct side *side)
         const bool is_written = i >= SIZE && i < 2 * SIZE;
         require(bytes[i] == (is_written ? 9 : 1), "a byte is wrong");
     }
+    check("fi_close", fi_close(&mr->fid));
+    expect_event(side, FI_SHUTDOWN, NULL);
     for (size_t i = 0; i < sizeof(closed); i++) {
         require(closed[i] == 1, "a byte of a closed region changed");
     }
-    check("fi_close", fi_close(&mr->fid));
+}
+
+/* Over shm a peer copies by itself, and is trusted to use no closed key (docs/SECURITY.md). */
+static bool is_shm(void)
+{
+    const char *paths = getenv("RDMUX_PATHS");
+    return paths != NULL && strcmp(paths, "shm") == 0;
 }
 
 /* Posts until the key's look-up is done; the result of the post that was not -FI_EAGAIN. */
@@ -246,7 +257,11 @@ static void keys_child(struct side *side, const struct sockaddr_in *to)
         require(bytes[i] == 9, "a byte that was read is wrong");
     }
     send_bytes(side, memcpy(bytes, "done", 4), 4);
-    check("fi_shutdown", fi_shutdown(side->ep, 0));
+    if (is_shm() || post_write(side, bytes, SIZE, offer.closed_address, offer.closed_key) < 0) {
+        check("fi_shutdown", fi_shutdown(side->ep, 0));
+    } else {
+        (void)expect_end(side, bytes); /* the bytes have left; the other side ends the endpoint */
+    }
     expect_event(side, FI_SHUTDOWN, NULL);
 }
 
@@ -299,6 +314,30 @@ static void dies_child(struct side *side, const struct sockaddr_in *to)
     for (;;) {
         (void)pause();
     }
+}
+
+/* -------------------------------------------------------------------------------------- explain */
+
+static void explain_parent(struct side *side, pid_t child)
+{
+    int status = 0;
+    while (waitpid(child, &status, WNOHANG) == 0) {
+        struct fi_eq_cm_entry entry;
+        uint32_t event = 0;
+        const ssize_t got = fi_eq_sread(side->eq, &event, &entry, sizeof(entry), 20, 0);
+        require(got == -FI_EAGAIN, "an event of a connection that only asked");
+    }
+    require(WIFEXITED(status) && WEXITSTATUS(status) == 0, "rdmux explain failed");
+}
+
+static void explain_child(const char *rdmux, const struct sockaddr_in *to)
+{
+    char host[INET_ADDRSTRLEN] = "";
+    char address[INET_ADDRSTRLEN + 8];
+    (void)inet_ntop(AF_INET, &to->sin_addr, host, sizeof(host));
+    (void)snprintf(address, sizeof(address), "%s:%u", host, (unsigned)ntohs(to->sin_port));
+    (void)execl(rdmux, rdmux, "explain", address, "--json", (char *)NULL);
+    fail(rdmux, -errno);
 }
 
 /* ---------------------------------------------------------------------------------------- waits */
@@ -360,19 +399,27 @@ static void run_child(const char *name, const struct sockaddr_in *to)
 
 int main(int argc, char **argv)
 {
+    static const char *const names[] = { "keys", "reject", "dies", "waits", "explain" };
     struct sockaddr_in address = { 0 };
     size_t size = sizeof(address);
     int pipe_fds[2];
     struct side side = { 0 };
-    const char *name = argc == 2 ? argv[1] : "";
-    require(strcmp(name, "keys") == 0 || strcmp(name, "reject") == 0 || strcmp(name, "dies") == 0 ||
-                strcmp(name, "waits") == 0,
-            "usage: fi_peer keys|reject|dies|waits");
+    const char *name = argc >= 2 ? argv[1] : "";
+    bool is_known = false;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        is_known = is_known || strcmp(name, names[i]) == 0;
+    }
+    const bool explains = strcmp(name, "explain") == 0;
+    require(is_known && argc == (explains ? 3 : 2),
+            "usage: fi_peer keys|reject|dies|waits, fi_peer explain RDMUX");
     require(pipe(pipe_fds) == 0, "no pipe");
     const pid_t child = fork(); /* before the first fabric: what is open does not survive it */
     require(child >= 0, "no process");
     if (child == 0) {
         require(read(pipe_fds[0], &address, sizeof(address)) == sizeof(address), "no address");
+        if (explains) {
+            explain_child(argv[2], &address);
+        }
         run_child(name, &address);
     }
     open_side(&side, true, NULL);
@@ -386,15 +433,19 @@ int main(int argc, char **argv)
     require(write(pipe_fds[1], &address, sizeof(address)) == sizeof(address), "no pipe");
     if (strcmp(name, "keys") == 0) {
         keys_parent(&side);
-        expect_event(&side, FI_SHUTDOWN, NULL);
     } else if (strcmp(name, "reject") == 0) {
         reject_parent(&side);
     } else if (strcmp(name, "dies") == 0) {
         dies_parent(&side, child);
+    } else if (explains) {
+        explain_parent(&side, child);
     } else {
         waits_parent(&side);
     }
     close_side(&side);
+    if (explains) {
+        return 0;
+    }
     int status = 0;
     require(waitpid(child, &status, 0) == child, "no child");
     require(strcmp(name, "dies") == 0 ? WIFSIGNALED(status)
