@@ -35,7 +35,7 @@ enum rdmux_status rdmux_handshake_greeting_init(struct rdmux_handshake *handshak
                                                 const struct rdmux_handshake_config *config)
 {
     handshake->hello = hello_of_config(config);
-    handshake->offer = *config->offer;
+    memcpy(&handshake->offer, config->offer, rdmux_offer_used(config->offer));
     handshake->greeting.is_secured = config->is_secured;
     handshake->greeting.timeout_ms = config->hello_timeout_ms;
     uint8_t *at = handshake->greeting.opening;

@@ -296,6 +296,7 @@ static bool take_path(const struct tlv *tlv, struct rdmux_offer *offer)
         return false;
     }
     struct rdmux_offer_path *path = &offer->paths[offer->path_count++];
+    memset(path, 0, sizeof(*path));
     struct reader reader = { .in = tlv->value, .left = tlv->length };
     uint64_t seen = 0;
     while (reader.left > 0) {
@@ -311,7 +312,7 @@ static bool take_path(const struct tlv *tlv, struct rdmux_offer *offer)
 
 enum rdmux_status rdmux_offer_decode(const uint8_t *in, size_t size, struct rdmux_offer *out)
 {
-    memset(out, 0, sizeof(*out));
+    memset(out, 0, offsetof(struct rdmux_offer, paths));
     if (size > RDMUX_OFFER_BYTES_MAX) {
         return RDMUX_PROTOCOL;
     }

@@ -49,6 +49,12 @@ struct rdmux_offer {
     struct rdmux_offer_path paths[RDMUX_OFFER_PATHS_MAX];
 };
 
+/* Bytes of an offer up to the end of its last path. What is behind is undefined. */
+static inline size_t rdmux_offer_used(const struct rdmux_offer *offer)
+{
+    return offsetof(struct rdmux_offer, paths) + offer->path_count * sizeof(offer->paths[0]);
+}
+
 /* Writes the OFFER's payload. *size: bytes of room, then bytes used. RDMUX_LENGTH: no room. */
 enum rdmux_status rdmux_offer_encode(const struct rdmux_offer *offer, uint8_t *out, size_t *size);
 /* Reads an untrusted payload. Unknown TLVs are skipped. RDMUX_PROTOCOL: a wrong size, a name

@@ -59,5 +59,7 @@ void rdmux_setup_release_secrets(struct rdmux_fabric *fabric, struct rdmux_setup
 {
     rdmux_handshake_wipe(setup->handshake_memory);
     rdmux_release(fabric, setup->handshake_memory);
-    rdmux_release_wiped(fabric, setup->offer, sizeof(*setup->offer));
+    if (setup->offer != NULL) {
+        rdmux_release_wiped(fabric, setup->offer, rdmux_offer_used(setup->offer));
+    }
 }
