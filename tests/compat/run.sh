@@ -199,7 +199,7 @@ build_mark() {
     rm -rf "$folder/source" "$folder/build"
     mkdir "$folder/source"
     git -C "$root" archive "$1" | tar -x -C "$folder/source"
-    cmake -S "$folder/source" -B "$folder/build" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DRDMUX_TESTS=OFF \
+    cmake -S "$folder/source" -B "$folder/build" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG='-O0 -g' -DRDMUX_TESTS=OFF \
         -DRDMUX_EXAMPLES=OFF 8>&-
     cmake --build "$folder/build" --parallel "$jobs" 8>&-
     touch "$folder/done"

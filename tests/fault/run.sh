@@ -7,7 +7,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=scripts/lib.sh
 . "$here/../../scripts/lib.sh"
-declare -A points=([quick]=5 [normal]=10 [thorough]=0)
+declare -A points=([quick]=3 [normal]=5 [thorough]=0)
 fault=$RDMUX_BUILD/tests/fault/fault
 if [[ ! -x $fault ]]; then
     echo '1..0 # SKIP OpenSSL was not there when this was built'
