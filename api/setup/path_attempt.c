@@ -303,20 +303,36 @@ void rdmux_path_attempt_open(struct rdmux_ep *ep, const struct rdmux_handshake_a
     }
 }
 
+/* Makes the buffer in which the peer proves the path. Memory that a peer may map costs descriptors
+ * and system calls, so a path whose writes the core itself lets in gets a buffer without. */
+static enum rdmux_status make_proof(struct rdmux_ep *ep, const struct rdmux_provider_ops *ops)
+{
+    struct rdmux_setup *setup = ep->setup;
+    const bool is_private = ops->mr_register == rdmux_software_mr_register;
+    if (setup->proof != NULL && !is_private && (setup->proof->access & RDMUX_ACCESS_NO_MAP) != 0) {
+        rdmux_mr_deregister(setup->proof); /* of an attempt before */
+        setup->proof = NULL;
+    }
+    if (setup->proof != NULL) {
+        return RDMUX_OK;
+    }
+    if (!is_private) {
+        rdmux_descriptors_make_room(ep->fabric);
+    }
+    return rdmux_mr_alloc(ep->fabric, (size_t)2 * RDMUX_PROOF_SIZE,
+                          RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE |
+                              (is_private ? (uint32_t)RDMUX_ACCESS_NO_MAP : 0),
+                          &setup->proof);
+}
+
 /* The path is connected: describes a buffer in which the peer proves it. */
 static enum rdmux_status describe_proof(struct rdmux_ep *ep, uint8_t *description, size_t *size)
 {
     struct rdmux_setup *setup = ep->setup;
     struct rdmux_provider_ep *path = setup->attempt.path;
-    enum rdmux_status status = RDMUX_OK;
-    if (setup->proof == NULL) {
-        rdmux_descriptors_make_room(ep->fabric);
-        status = rdmux_mr_alloc(ep->fabric, (size_t)2 * RDMUX_PROOF_SIZE,
-                                RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE,
-                                &setup->proof);
-        if (status != RDMUX_OK) {
-            return status;
-        }
+    enum rdmux_status status = make_proof(ep, path->ops);
+    if (status != RDMUX_OK) {
+        return status;
     }
     memset(setup->proof->addr, 0, RDMUX_PROOF_SIZE);
     struct rdmux_provider_mr *registration = rdmux_mr_with(setup->proof, path->cq->domain);
