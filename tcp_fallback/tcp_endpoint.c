@@ -205,7 +205,7 @@ static enum rdmux_status introduce_socket(struct tcp_lane *lane)
     if (error != 0) {
         return dial_error(ep, lane->index, "connect", error);
     }
-    rdmux_tcp_avoid_pacing(ep, lane->fd);
+    rdmux_tcp_socket_dialled(ep, lane->fd);
     uint8_t join[RDMUX_JOIN_SIZE];
     rdmux_provider_join(&ep->base, lane->index, join);
     ssize_t sent = send(lane->fd, join, sizeof(join), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -231,7 +231,9 @@ static enum rdmux_status lane_step(struct tcp_lane *lane)
     }
     lane_advance(lane, TCP_LANE_READY);
     lane->ep->lanes_ready++;
-    return dialled || lane->is_watched ? rdmux_tcp_watch(lane, EPOLLRDHUP) : RDMUX_OK;
+    /* After the last one sockets_connected() watches all. */
+    bool waits = lane->ep->lanes_ready < lane->ep->lane_count && (dialled || lane->is_watched);
+    return waits ? rdmux_tcp_watch(lane, EPOLLRDHUP) : RDMUX_OK;
 }
 
 /* Starts the data path, once all sockets are ready. */

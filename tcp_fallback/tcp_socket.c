@@ -7,7 +7,6 @@
 #include "tcp_fallback/tcp_lane.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -88,26 +87,57 @@ static bool is_same_host(const struct sockaddr_storage *a, const struct sockaddr
  * there is no network to protect, and BBR's timers cost a third and more of a core's throughput
  * (docs/TUNING.md). Reno sends as much as the window allows. Every kernel has it and lets every
  * user choose it. */
-void rdmux_tcp_avoid_pacing(const struct tcp_ep *ep, int fd)
+static bool is_paced(int fd)
+{
+    char name[16] = ""; /* TCP_CA_NAME_MAX */
+    socklen_t size = sizeof(name) - 1;
+    return getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &size) == 0 &&
+           strcmp(name, "bbr") == 0;
+}
+
+static void avoid_pacing(int fd)
+{
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", strlen("reno"));
+}
+
+/* The address that a socket dials. */
+static struct sockaddr_storage dialled_address(const struct tcp_ep *ep)
 {
     const struct rdmux_provider_ep_attr *attr = ep->attr;
-    struct sockaddr_storage local = { .ss_family = AF_UNSPEC };
     struct sockaddr_storage peer = { .ss_family = AF_UNSPEC };
-    socklen_t local_size = sizeof(local);
-    socklen_t peer_size = sizeof(peer);
-    char name[16] = ""; /* TCP_CA_NAME_MAX */
-    socklen_t name_size = sizeof(name) - 1;
-    if (ep->is_shared || getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &name_size) != 0 ||
-        strcmp(name, "bbr") != 0) {
-        return;
-    }
-    (void)getsockname(fd, (struct sockaddr *)&local, &local_size);
-    if (getpeername(fd, (struct sockaddr *)&peer, &peer_size) != 0 && attr->peer_address != NULL &&
-        attr->peer_address_length <= sizeof(peer)) {
+    if (attr->peer_address != NULL && attr->peer_address_length <= sizeof(peer)) {
         memcpy(&peer, attr->peer_address, attr->peer_address_length);
     }
-    if (is_loopback(&peer) || is_same_host(&local, &peer)) {
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", strlen("reno"));
+    return peer;
+}
+
+/* Before connect(), because BBR keeps its timers once it has begun. */
+static void avoid_pacing_to(const struct sockaddr_storage *peer, int fd)
+{
+    if (is_loopback(peer) && is_paced(fd)) {
+        avoid_pacing(fd);
+    }
+}
+
+/* The socket is connected. */
+static void avoid_pacing_between(const struct sockaddr_storage *local, int fd)
+{
+    struct sockaddr_storage peer = { .ss_family = AF_UNSPEC };
+    socklen_t size = sizeof(peer);
+    if (is_paced(fd) && getpeername(fd, (struct sockaddr *)&peer, &size) == 0 &&
+        (is_loopback(&peer) || is_same_host(local, &peer))) {
+        avoid_pacing(fd);
+    }
+}
+
+void rdmux_tcp_socket_dialled(const struct tcp_ep *ep, int fd)
+{
+    const struct sockaddr_storage peer = dialled_address(ep);
+    struct sockaddr_storage local = { .ss_family = AF_UNSPEC };
+    socklen_t size = sizeof(local);
+    if (!is_loopback(&peer) && is_paced(fd) &&
+        getsockname(fd, (struct sockaddr *)&local, &size) == 0 && is_same_host(&local, &peer)) {
+        avoid_pacing(fd);
     }
 }
 
@@ -115,15 +145,15 @@ void rdmux_tcp_socket_setup(struct tcp_ep *ep, int fd)
 {
     const struct rdmux_provider_ep_attr *attr = ep->attr;
     const struct tcp_domain *domain = (const struct tcp_domain *)rdmux_tcp_cq_of(ep)->base.domain;
-    struct sockaddr_storage address = { 0 };
+    const bool dials = ep->role == RDMUX_ROLE_CONNECT && !ep->is_shared;
+    struct sockaddr_storage address = { .ss_family = AF_UNSPEC };
     socklen_t size = sizeof(address);
-    if (!ep->is_shared) {
-        (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-        int flags = fcntl(fd, F_GETFL);
-        (void)fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+    if (dials) {
+        address = dialled_address(ep);
+    } else {
+        (void)getsockname(fd, (struct sockaddr *)&address, &size);
     }
-    if (getsockname(fd, (struct sockaddr *)&address, &size) != 0 ||
-        (address.ss_family != AF_INET && address.ss_family != AF_INET6)) {
+    if (address.ss_family != AF_INET && address.ss_family != AF_INET6) {
         return;
     }
     (void)option_set(ep, fd, OPTION_NODELAY, 1);
@@ -147,8 +177,10 @@ void rdmux_tcp_socket_setup(struct tcp_ep *ep, int fd)
     }
     if (domain->is_dctcp && !ep->is_shared && attr->ecn != 0) {
         (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "dctcp", strlen("dctcp"));
-    } else {
-        rdmux_tcp_avoid_pacing(ep, fd);
+    } else if (dials) {
+        avoid_pacing_to(&address, fd);
+    } else if (!ep->is_shared) {
+        avoid_pacing_between(&address, fd);
     }
 }
 

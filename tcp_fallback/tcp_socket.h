@@ -18,13 +18,12 @@ struct tcp_domain {
     bool is_dctcp; /* the system has DCTCP and allows it */
 };
 
-/* Sets the options of a data socket. A failure only costs speed, or the core's heartbeats notice
- * it. */
+/* Sets the options of a data socket, before connect() if this side dials it. A failure only costs
+ * speed, or the core's heartbeats notice it. If both ends are on this host, the congestion control
+ * BBR, which paces, is replaced by Reno. */
 void rdmux_tcp_socket_setup(struct tcp_ep *ep, int fd);
-/* Replaces the congestion control BBR, which paces, by Reno if both ends are on this host. Called
- * before connect(), because BBR keeps its timers once it has begun; the peer's address may already
- * decide. Called again once connected, when the local address is known. */
-void rdmux_tcp_avoid_pacing(const struct tcp_ep *ep, int fd);
+/* A dialled socket is connected: its own address may show that both ends are on this host. */
+void rdmux_tcp_socket_dialled(const struct tcp_ep *ep, int fd);
 /* Restores a shared socket's options. */
 void rdmux_tcp_socket_restore(struct tcp_ep *ep, int fd);
 /* Registers the events of a socket with epoll, which always reports EPOLLERR and EPOLLHUP. */
