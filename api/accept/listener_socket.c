@@ -10,6 +10,7 @@
 #include "api/core/fabric.h"
 #include "api/loop/descriptors.h"
 #include "api/loop/service.h"
+#include "api/session/channel_socket.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -133,6 +134,7 @@ static enum rdmux_status open_socket(struct rdmux_listener *listener,
     int one = 1;
     int zero = 0;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    rdmux_channel_socket_prepare(fd); /* each accepted socket inherits it */
     if (address->ai_family == AF_INET6) {
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero,
                    sizeof(zero)); /* with "all addresses", IPv4 too */

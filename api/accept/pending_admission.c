@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -214,8 +213,6 @@ void rdmux_pending_take(struct rdmux_listener *listener, int socket,
         turn_away_newcomer(listener, socket);
         return;
     }
-    int one = 1;
-    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     if (rdmux_service_watch(fabric, socket, EPOLLIN, &pending->watch) != RDMUX_OK) {
         rdmux_pending_drop(pending, "cannot be watched");
         return;

@@ -15,12 +15,11 @@
 #include "api/object/peer_process.h"
 #include "api/progress/endpoint_table.h"
 #include "api/progress/places.h"
+#include "api/session/channel_socket.h"
 #include "api/session/setup_state.h"
 #include "api/setup/setup.h"
 #include "negotiation/control_channel.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -172,8 +171,9 @@ enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux
         }
     }
     struct rdmux_setup *setup = ep->setup;
-    int one = 1;
-    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)); /* no effect unless TCP */
+    if (setup->is_adopted || ep->negotiated.role == RDMUX_ROLE_CONNECT) {
+        rdmux_channel_socket_prepare(socket); /* an accepted socket has it from its listener */
+    }
     enum rdmux_status status = rdmux_channel_create(ep->fabric, socket, ep->cq->control_fd, ep,
                                                     received != NULL, &ep->channel);
     if (status != RDMUX_OK) {
