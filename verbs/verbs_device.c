@@ -10,8 +10,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -380,15 +382,48 @@ static void say_none(struct probing *probing, int error)
     }
 }
 
+/* ----------------------------------------------------------------------------- no RDMA in the kernel */
+
+enum { ABSENCE_MS = 100 };
+
+/* Until this time of the coarse monotonic clock the kernel counts as one without RDMA. */
+static _Atomic int64_t absent_until_ms;
+
+static int64_t coarse_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/*
+ * ibv_get_device_list(3), which takes six system calls to find that the kernel has no RDMA. Each set-up
+ * asks three times, once for each provider, on both sides: so that answer holds for a tenth of a second.
+ */
+static struct ibv_device **list_devices(int *count, int *error)
+{
+    *count = 0;
+    if (coarse_ms() < atomic_load_explicit(&absent_until_ms, memory_order_relaxed)) {
+        *error = ENOSYS;
+        return NULL;
+    }
+    errno = 0;
+    struct ibv_device **devices = ibv_get_device_list(count);
+    *error = devices != NULL ? 0 : errno != 0 ? errno : EIO;
+    if (*error == ENOSYS) {
+        atomic_store_explicit(&absent_until_ms, coarse_ms() + ABSENCE_MS, memory_order_relaxed);
+    }
+    return devices;
+}
+
 enum rdmux_status rdmux_verbs_probe(const struct verbs_transport *transport,
                                     struct rdmux_fabric *fabric, struct rdmux_local_path *out,
                                     size_t max, size_t *count)
 {
     struct probing probing = { .transport = transport, .fabric = fabric, .out = out, .max = max };
-    int device_count = 0;
-    errno = 0;
-    struct ibv_device **devices = ibv_get_device_list(&device_count);
-    int error = devices == NULL ? (errno != 0 ? errno : EIO) : 0;
+    int device_count;
+    int error;
+    struct ibv_device **devices = list_devices(&device_count, &error);
     for (int i = 0; i < device_count && devices != NULL; i++) {
         probe_device(&probing, devices[i]);
     }
