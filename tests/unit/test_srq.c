@@ -70,11 +70,32 @@ static void unlink_pair(struct link *link)
     CHECK_OK(rdmux_ep_close(link->a));
 }
 
+/* The counts of the SRQ, read as the owner of the cq, which the service thread may be between two calls. */
+struct srq_counts {
+    uint64_t posted;
+    uint64_t set_aside;
+    size_t waiting; /* endpoints */
+};
+
+static struct srq_counts srq_counts(struct scene *scene)
+{
+    assert_true(rdmux_cq_enter(scene->pair.cq_b));
+    const struct rdmux_list *waiting = &scene->srq->waiting;
+    struct srq_counts counts = { .posted = scene->srq->posted_count,
+                                 .set_aside = scene->srq->set_aside };
+    for (const struct rdmux_list *at = waiting->next; at != waiting; at = at->next) {
+        counts.waiting++;
+    }
+    rdmux_cq_leave(scene->pair.cq_b);
+    return counts;
+}
+
 /* Checks that every reserved receive has been returned. */
 static void clear_scene(struct scene *scene)
 {
-    assert_int_equal(scene->srq->set_aside, 0);
-    assert_true(rdmux_list_empty(&scene->srq->waiting));
+    const struct srq_counts counts = srq_counts(scene);
+    assert_int_equal(counts.set_aside, 0);
+    assert_int_equal(counts.waiting, 0);
     CHECK_OK(rdmux_srq_destroy(scene->srq));
     close_pair(&scene->pair);
 }
@@ -113,16 +134,10 @@ static void expect_silence(struct rdmux_cq *cq, int ms)
 static void wait_until_waiting(struct scene *scene, size_t wanted)
 {
     uint64_t until = now_ms() + PATIENT_MS;
-    size_t count = 0;
-    while (count < wanted) {
+    do {
         assert_true(now_ms() < until);
         assert_int_equal(rdmux_cq_poll(scene->pair.cq_b, NULL, 0), 0);
-        count = 0;
-        for (struct rdmux_list *at = scene->srq->waiting.next; at != &scene->srq->waiting;
-             at = at->next) {
-            count++;
-        }
-    }
+    } while (srq_counts(scene).waiting < wanted);
 }
 
 /* ------------------------------------------------------------------------------------- promises */
@@ -205,7 +220,7 @@ static void receives_of_a_closed_endpoint_go_to_a_waiting_endpoint(void **state)
         post_receives(&scene, 0, 1);
         send_word(first.a, 1);
         uint64_t until = now_ms() + PATIENT_MS;
-        while (scene.srq->posted_count != 0) { /* taken, and not returned to the program */
+        while (srq_counts(&scene).posted != 0) { /* taken, and not returned to the program */
             assert_true(now_ms() < until);
             assert_int_equal(rdmux_cq_poll(scene.pair.cq_b, NULL, 0), 0);
         }
@@ -378,9 +393,8 @@ static void messages_of_every_sender_arrive_in_order(void **state)
                 }
             }
             total++;
-            assert_true(rdmux_cq_enter(cq)); /* the service thread may have it */
-            assert_true(scene.srq->set_aside <= scene.srq->posted_count);
-            rdmux_cq_leave(cq);
+            const struct srq_counts counts = srq_counts(&scene);
+            assert_true(counts.set_aside <= counts.posted);
             post_receives(&scene, slot, 1);
         }
     }
@@ -434,15 +448,6 @@ static void the_limit_wakes_a_sleeper(void **state)
     }
 }
 
-/* Reads as the owner of the cq, which the service thread may be between two calls. */
-static uint64_t posted_receives(struct scene *scene)
-{
-    assert_true(rdmux_cq_enter(scene->pair.cq_b));
-    const uint64_t count = scene->srq->posted_count;
-    rdmux_cq_leave(scene->pair.cq_b);
-    return count;
-}
-
 /* The program destroys the SRQ before it takes the event. */
 static void an_srq_that_is_destroyed_takes_its_event_along(void **state)
 {
@@ -455,7 +460,7 @@ static void an_srq_that_is_destroyed_takes_its_event_along(void **state)
     post_receives(&scene, 0, LIMIT);
     send_word(link.a, 1);
     uint64_t until = now_ms() + PATIENT_MS;
-    while (posted_receives(&scene) == LIMIT) {
+    while (srq_counts(&scene).posted == LIMIT) {
         assert_true(now_ms() < until);
         assert_int_equal(rdmux_cq_poll(cq, NULL, 0), 0);
     }
@@ -516,7 +521,7 @@ static void a_paused_endpoint_gives_up_the_receive_that_it_waited_for(void **sta
     send_word(other.a, 2);
     wait_until_waiting(&scene, 2);
     post_receives(&scene, 0, 1);
-    assert_int_equal(scene.srq->set_aside, 1);
+    assert_int_equal(srq_counts(&scene).set_aside, 1);
 
     CHECK_OK(rdmux_ep_pause(paused.b, 1));
 
@@ -546,7 +551,7 @@ static void a_peer_of_a_paused_endpoint_gives_its_credits_back(void **state)
     CHECK_OK(rdmux_ep_pause(paused.b, 1));
 
     uint64_t until = now_ms() + PATIENT_MS;
-    while (scene.srq->set_aside != 0) {
+    while (srq_counts(&scene).set_aside != 0) {
         assert_true(now_ms() < until);
         assert_int_equal(rdmux_cq_poll(scene.pair.cq_b, NULL, 0), 0);
     }
