@@ -11,7 +11,8 @@ set -euo pipefail
 provider=$1 faults=$2 seed=$3
 pair=${RDMUX_BUILD:?}/tests/failover/pair
 case $provider in
-tcp) # over both wires, one at a time: control channel and data are on the one that is cut
+tcp) # over both wires, one at a time: control channel and data are on the one that is cut. The control channel
+    # has to be dialled again within the liveness time, which is long enough for a guest that seldom runs.
     printf '%s two-wires\n' "$RXE_PEER" "$SIW_PEER" >/tmp/hosts
     mount --bind /tmp/hosts /etc/hosts
     cat >/tmp/cut <<END_OF_CUT
@@ -20,7 +21,7 @@ for wire in "$RXE_NETDEV $RXE_ADDRESS" "$SIW_NETDEV $SIW_ADDRESS"; do
 done
 END_OF_CUT
     control=0.0.0.0
-    options=(--paths tcp --faults "$faults" --seed "$seed" --liveness 1500 --cut "wire cut=bash /tmp/cut"
+    options=(--paths tcp --faults "$faults" --seed "$seed" --liveness 4000 --cut "wire cut=bash /tmp/cut"
         --mend "tc qdisc del dev $RXE_NETDEV root 2>/dev/null; tc qdisc del dev $SIW_NETDEV root 2>/dev/null; true")
     ;;
 roce) net=$RXE_NETDEV own=$RXE_ADDRESS control=$SIW_ADDRESS ;;
