@@ -93,6 +93,16 @@ for what in pingpong:8 rate:8 stream:64K; do
     run_case "nng ${what/:/ }" peer_nng tcp "${what%:*}" "${what#*:}" 0.01
 done
 
+# Programs that know nothing of rdmux. fi_pingpong has a fixed port; scripts/bench gives it a network.
+for path in shm tcp; do
+    for provider in rdmux openmpi; do
+        run_case "$provider $path mpi pingpong 8" peer_programs mpi "$provider" "$path" 2 pingpong 8 0.01
+    done
+done
+for op in stream allreduce alltoall; do
+    run_case "rdmux mpi $op" peer_programs mpi rdmux shm 2 "$op" 1K 0.01
+done
+
 # In a network of 1,000 ports, which 500 endpoints exhaust: the error names the cause, and no
 # process stays that would keep the pipe open.
 out_of_ports() {
@@ -246,7 +256,7 @@ whole() {
            and (.machine.processor | length > 0) and ([.rows[].verdict] | index("FAILED") == null)' "$scratch/results.json" >/dev/null &&
         grep -q 'noise of this run.*load of the machine' "$scratch/out" || return 1
     # Each row has a goal, a raw limit, a spread and a verdict, or says that it has none.
-    (($(awk -F' *\\| *' '$2 ~ /^(tcp|shm|idle|setup)$/ && NF == 15 && $4 && $5 && $6 && $7 && $14' "$scratch/out" |
+    (($(awk -F' *\\| *' '$2 ~ /^(tcp|shm|idle|setup)$/ && NF == 16 && $4 && $5 && $6 && $7 && $15' "$scratch/out" |
         wc -l) == 4)) || return 1
     if grep -q '^MISSED' "$scratch/out"; then
         ((status == 1))
