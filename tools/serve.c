@@ -473,6 +473,9 @@ static bool look(struct server *server, int queue_fd, int timeout_ms)
     server->now_ns = timer_clock_ns();
     server->sleeping_looks++;
     end_overdue(server);
+    if (server->park != NULL) {
+        park_expire(server->park, server->now_ns);
+    }
     serve_conformance_reap(server);
     print_line(server, NULL);
     return true;
@@ -604,6 +607,21 @@ static bool listen_on(struct server *server, const char *address)
     return true;
 }
 
+/* Prints the error and returns false on failure. */
+static bool prepare_to_receive(struct server *server)
+{
+    server->park = park_create();
+    if (server->park == NULL) {
+        tool_error(command_name, "out of memory");
+        return false;
+    }
+    server->sweep = sweep_begin(server->receive_directory);
+    if (server->sweep == NULL) {
+        tool_error(command_name, "cannot start a thread; files left by an earlier server stay");
+    }
+    return true;
+}
+
 struct serve_options {
     const char *address;
     const char *receive_path;
@@ -630,9 +648,12 @@ static int serve(const struct serve_options *options)
             return TOOL_FAILED;
         }
     }
-    server.signal_fd = open_signals();
+    server.signal_fd = open_signals(); /* the thread of the sweep inherits the mask */
     if (server.signal_fd < 0) {
         goto close_directory;
+    }
+    if (server.receive_directory >= 0 && !prepare_to_receive(&server)) {
+        goto close_signals;
     }
     code = tool_fabric_open(command_name, &server.fabric);
     if (code != TOOL_OK) {
@@ -657,6 +678,8 @@ static int serve(const struct serve_options *options)
 close_fabric:
     rdmux_fabric_close(server.fabric);
 close_signals:
+    sweep_end(server.sweep);
+    park_destroy(server.park);
     close(server.signal_fd);
 close_directory:
     if (server.receive_directory >= 0) {

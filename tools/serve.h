@@ -8,6 +8,8 @@
 #include "perf_memory.h"
 #include "protocol.h"
 #include "receiver.h"
+#include "receiver_park.h"
+#include "receiver_sweep.h"
 #include "text.h"
 #include "tool.h"
 
@@ -18,6 +20,7 @@ enum {
     SERVE_REPOST_BATCH = 64, /* maximum receives reposted together */
     SERVE_ORIGIN_MAX = RDMUX_IDENTITY_MAX + 2,
     SERVE_SESSIONS_MAX = 8, /* maximum processes that run conformance cases */
+    SERVE_ANSWERS = 4,      /* maximum messages of answers to a copy under way */
 };
 
 /* Life cycle of a client. Only serve.c writes the state; the other files use serve_run(),
@@ -69,6 +72,12 @@ struct served_copy {
     uint32_t waiting;
     size_t taken; /* bytes of the oldest message processed so far */
     bool done;
+    uint32_t version; /* of the copy */
+    uint8_t answers[SERVE_ANSWERS][PROTO_CONTROL_MAX];
+    uint32_t next_answer;
+    uint32_t answers_under_way; /* sent, not yet completed */
+    /* The client takes no answers, so its messages wait, and do not count in waiting_count. */
+    bool stalled;
 };
 
 struct served {
@@ -108,13 +117,15 @@ struct server {
     bool stop;
     const char *receive_path; /* NULL: copies are refused */
     int receive_directory;    /* -1: copies are refused */
+    struct park *park;        /* unfinished files of copies */
+    struct sweep *sweep;
     struct served *clients;
     struct served *closed; /* clients to be freed */
     unsigned client_count;
     unsigned clients_max;
     unsigned running_count;   /* clients in SERVED_RUNNING */
     unsigned spin_count;      /* running clients that asked for spinning */
-    unsigned waiting_count;   /* copy messages not yet fully processed */
+    unsigned waiting_count;   /* copy messages that can be processed further */
     uint64_t idle_ns;         /* idle timeout of a session */
     uint64_t now_ns;          /* time of the last look */
     uint64_t spin_until_ns;   /* for clients that asked for spinning */
