@@ -275,40 +275,37 @@ static bool ask_ahead(struct sender *sender, uint32_t index)
 
 /* ---------------------------------------------------------------------------------------- files */
 
-static const struct copy_resume *find_resume(struct sender *sender, uint32_t index)
+/* Takes the offer to continue the file out of the table. Returns false if there is none. */
+static bool take_resume(struct sender *sender, uint32_t index, struct proto_copy_answer *out)
 {
     for (unsigned i = 0; i < sender->resume_count; i++) {
         if (sender->resumes[i].index == index) {
-            return &sender->resumes[i];
+            *out = sender->resumes[i].answer;
+            sender->resumes[i] = sender->resumes[--sender->resume_count];
+            return true;
         }
     }
-    return NULL;
+    return false;
 }
 
 /* Compares the beginning of the file with what the server has of it. Sets *offset to where the file
  * is to be continued: 0 if they differ. The checksum then has the bytes before it. */
-static bool find_offset(struct sender *sender, uint32_t index, int file, uint64_t *offset,
-                        int *error)
+static bool find_offset(struct sender *sender, int file, const struct proto_copy_answer *resume,
+                        uint64_t *offset, int *error)
 {
-    const struct copy_resume *resume = find_resume(sender, index);
     uint8_t sum[CHECKSUM_SIZE_MAX];
     *offset = 0;
     *error = ENOMEM;
-    if (!checksum_begin(sender->checksum)) {
-        return false;
-    }
-    if (resume == NULL || resume->answer.offset > entry_at(sender, index)->attributes.size) {
-        return true;
-    }
-    if (!copy_add_contents(sender, file, resume->answer.offset, error)) {
+    if (!checksum_begin(sender->checksum) ||
+        !copy_add_contents(sender, file, resume->offset, error)) {
         return false;
     }
     *error = ENOMEM;
     if (!checksum_peek(sender->checksum, sum)) {
         return false;
     }
-    if (memcmp(sum, resume->answer.checksum, sizeof(sum)) == 0) {
-        *offset = resume->answer.offset;
+    if (memcmp(sum, resume->checksum, sizeof(sum)) == 0) {
+        *offset = resume->offset;
         return true;
     }
     return checksum_begin(sender->checksum);
@@ -365,9 +362,11 @@ static bool begin_file(struct sender *sender, uint32_t index, int file, uint64_t
     bool changed = asked.size != entry->attributes.size ||
                    asked.seconds != entry->attributes.seconds ||
                    asked.nanoseconds != entry->attributes.nanoseconds;
+    struct proto_copy_answer resume = { .offset = 0 };
+    bool offered = take_resume(sender, index, &resume);
     *error = ENOMEM;
-    if (entry->answer == PROTO_ANSWER_RESUME && !changed) {
-        if (!find_offset(sender, index, file, offset, error)) {
+    if (offered && !changed && resume.offset <= entry->attributes.size) {
+        if (!find_offset(sender, file, &resume, offset, error)) {
             return false;
         }
     } else if (!checksum_begin(sender->checksum)) {
@@ -422,7 +421,9 @@ static bool send_file(struct sender *sender, uint32_t index)
 {
     int file = source_open(&sender->list, index);
     if (file < 0) {
+        struct proto_copy_answer unused;
         tell_failed(sender, index, "open", errno);
+        (void)take_resume(sender, index, &unused);
         return true;
     }
     bool good = send_open_file(sender, index, file);
