@@ -21,17 +21,6 @@ enum {
 };
 static const uint64_t keep_alive_ns = UINT64_C(500000000);
 
-static bool post_receive(struct sender *sender, uint8_t *buffer)
-{
-    enum rdmux_status status = rdmux_recv(sender->client.ep, buffer, PROTO_CONTROL_MAX, NULL,
-                                          buffer);
-    if (status != RDMUX_OK) {
-        client_fail_call(&sender->client, "post a receive", status);
-        return false;
-    }
-    return true;
-}
-
 static bool fail_malformed(struct sender *sender)
 {
     progress_clear(&sender->progress);
@@ -93,7 +82,12 @@ static bool take_message(struct sender *sender, const struct rdmux_wc *wc)
         return true;
     }
     if (sender->version >= 2 && message.type == PROTO_COPY_ANSWER) {
-        return take_answers(sender, &message) && post_receive(sender, wc->context);
+        /* If this fails, the endpoint has ended. The queue has the reason, which may be the server's
+         * own text, behind this message. */
+        enum rdmux_status status = rdmux_recv(sender->client.ep, wc->context, PROTO_CONTROL_MAX,
+                                              NULL, wc->context);
+        (void)status;
+        return take_answers(sender, &message);
     }
     if (sender->version > 0 && !sender->result_here &&
         proto_copy_result_decode(&message, &sender->result)) {
@@ -373,7 +367,10 @@ bool copy_prepare(struct sender *sender)
         return false;
     }
     for (unsigned i = 0; i < COPY_RECEIVES; i++) {
-        if (!post_receive(sender, sender->control_in[i])) {
+        status = rdmux_recv(client->ep, sender->control_in[i], PROTO_CONTROL_MAX, NULL,
+                            sender->control_in[i]);
+        if (status != RDMUX_OK) {
+            client_fail_call(client, "post a receive", status);
             return false;
         }
     }

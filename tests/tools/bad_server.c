@@ -16,7 +16,7 @@
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
-enum { ROUNDS = 200, ROUND_MS = 100, RECEIVES = 8 };
+enum { ROUNDS = 900, ROUND_MS = 100, RECEIVES = 8 };
 
 static struct rdmux_fabric *fabric;
 static struct rdmux_cq *cq;
