@@ -231,11 +231,15 @@ enum receiver_outcome receiver_begin(struct receiver *receiver, const uint8_t *p
                 (path[0] == '\0' || (is_there && S_ISDIR(status.st_mode)));
     if (into && !own) {
         size_t used = strlen(path);
-        if (used + 1 + strlen(beginning.name) >= PROTO_PATH_MAX) {
+        size_t name_length = strlen(beginning.name);
+        if (used + 1 + name_length >= PROTO_PATH_MAX) {
             return receiver_fail(receiver, "the path \"%s\" is refused: it is too long",
                                  receiver_tail_of(beginning.name));
         }
-        snprintf(path + used, PROTO_PATH_MAX - used, "%s%s", used > 0 ? "/" : "", beginning.name);
+        if (used > 0) {
+            path[used++] = '/';
+        }
+        memcpy(path + used, beginning.name, name_length + 1);
         own = beginning.here && look_up(receiver, path, &status) &&
               is_place(&status, &beginning.source);
     }
