@@ -191,9 +191,6 @@ explain
 explain a b
 explain 127.0.0.1:1 --paths
 perf
-perf 127.0.0.1:1
-perf 127.0.0.1:1 --op send
-perf 127.0.0.1:1 --test rate
 perf 127.0.0.1:1 --op nonsense --test rate
 perf 127.0.0.1:1 --op send --test nonsense
 perf 127.0.0.1:1 --op send --test rate --size x
@@ -315,7 +312,7 @@ perf_keys='has("op") and has("test") and has("size") and (.path | has("provider"
 
 # perf OP TEST PATH WAIT OPTION...
 perf() {
-    expect 0 perf "$address" --op "$1" --test "$2" --paths "$3" --wait "$4" --iterations 500 \
+    expect 0 perf "$address" --op "$1" --test "$2" --size 8 --paths "$3" --wait "$4" --iterations 500 \
         --verify --json "${@:5}"
     json "$perf_keys"
     json ".op == \"$1\" and .test == \"$2\" and .path.provider == \"$3\" and .wait == \"$4\""
@@ -349,7 +346,7 @@ perf_without_verify() {
     local op test
     for op in send write read fetch_add compare_swap; do
         for test in latency bandwidth rate; do
-            expect 0 perf "$address" --op "$op" --test "$test" --iterations 2000 --batch 8 \
+            expect 0 perf "$address" --op "$op" --test "$test" --size 8 --iterations 2000 --batch 8 \
                 --memory allocated --json
             json '.verified == false and .memory == "allocated" and .batch == 8'
         done
@@ -752,6 +749,8 @@ unit() {
 
 # shellcheck source=tests/tools/doctor.sh
 . "$here/doctor.sh"
+# shellcheck source=tests/tools/perf.sh
+. "$here/perf.sh"
 
 # ---------------------------------------------------------------------------------------- the plan
 
@@ -788,6 +787,7 @@ for path in shm tcp; do
 done
 check 'perf in allocated memory and batches' perf_without_verify
 check 'perf for a time' perf_for_a_time
+perf_cases
 
 for path in shm tcp; do
     check "copy of a file over $path" copy_of_a_file "$path"
