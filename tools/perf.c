@@ -63,7 +63,7 @@ struct plan {
     bool failed; /* a path of --paths all */
 };
 
-/* -------------------------------------------------------------------------------- one measurement */
+/* ------------------------------------------------------------------------------ one measurement */
 
 static void report_single_json(const struct perf_figures *figures, FILE *out)
 {
@@ -105,7 +105,7 @@ int tool_perf(const struct perf_options *options, FILE *out)
     return code;
 }
 
-/* ------------------------------------------------------------------------------------------ paths */
+/* ---------------------------------------------------------------------------------------- paths */
 
 /* Finds the paths of --paths all: those that the two sides would rank, and why not the others. */
 static int find_paths(struct plan *plan, struct rdmux_fabric *fabric)
@@ -160,7 +160,7 @@ static void name_path(const struct path *path, char out[PATH_NAME_MAX])
     text_clean(out);
 }
 
-/* ------------------------------------------------------------------------------------- the points */
+/* ----------------------------------------------------------------------------------- the points */
 
 /* Keeps figures. Returns false if memory is short. */
 static bool keep(struct plan *plan, const struct perf_figures *figures)
@@ -341,7 +341,7 @@ static int measure_all(struct plan *plan, struct perf_session *session)
     return plan->failed ? TOOL_FAILED : TOOL_OK;
 }
 
-/* --------------------------------------------------------------------------------------- the end */
+/* -------------------------------------------------------------------------------------- the end */
 
 static void report_all_json(const struct plan *plan, int code)
 {
@@ -458,7 +458,7 @@ static int run_plan(struct plan *plan)
     return code;
 }
 
-/* --------------------------------------------------------------------------------- the arguments */
+/* -------------------------------------------------------------------------------- the arguments */
 
 /* Reads "8", "4K" or "8:16M". */
 static bool read_sizes(struct plan *plan)

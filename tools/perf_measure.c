@@ -148,7 +148,7 @@ static struct perf_shared *create_shared(const struct perf_options *options,
     return shared;
 }
 
-/* ------------------------------------------------------------------------------------- the watch */
+/* ------------------------------------------------------------------------------------ the watch */
 
 /* What the watching thread keeps. */
 struct watch {
@@ -355,7 +355,7 @@ static bool watch_workers(struct watch *watch)
     return true;
 }
 
-/* ----------------------------------------------------------------------------------- the figures */
+/* ---------------------------------------------------------------------------------- the figures */
 
 static int compare_doubles(const void *a, const void *b)
 {

@@ -418,7 +418,7 @@ static void draw_svg(FILE *out, struct plot *plot)
     fputs("</svg>\n", out);
 }
 
-/* --------------------------------------------------------------------------------------- gnuplot */
+/* -------------------------------------------------------------------------------------- gnuplot */
 
 /* A text in single quotes. */
 static void print_quoted(FILE *out, const char *text)

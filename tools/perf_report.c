@@ -109,7 +109,7 @@ const char *perf_busy_warning(const struct perf_figures *figures, char out[RDMUX
     return length > 0 ? out : NULL;
 }
 
-/* -------------------------------------------------------------------------------- one measurement */
+/* ------------------------------------------------------------------------------ one measurement */
 
 static void print_rate(const char *name, double rate, uint64_t size, FILE *out)
 {
