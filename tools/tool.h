@@ -70,6 +70,8 @@ struct explain_options {
     const char *address;
     const char *paths; /* filter; NULL: all */
     bool probe;
+    bool both;    /* also what each side has */
+    bool verbose; /* also kinds of paths that neither side has */
     bool json;
 };
 

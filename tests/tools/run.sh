@@ -250,6 +250,48 @@ explain_chooses_shm() {
     says out 'tcp '
 }
 
+# fits: the last command's output has no line of more than 80 columns.
+fits() {
+    local columns
+    columns=$(LC_ALL=C.UTF-8 wc -L <"$scratch/out")
+    ((columns <= 80)) || fail "$columns columns: $(cat "$scratch/out")"
+}
+
+# The figures of shm and tcp are constants, unless --probe measures; absent kinds are one line.
+explain_is_read_at_a_glance() {
+    local line
+    expect 0 explain "$address"
+    fits
+    line=$(sed -n 3p "$scratch/out")
+    [[ $line =~ ^\ \ shm.*constant\ +CHOSEN ]] || fail "the third line is not the choice: $line"
+    says out '^  tcp +[0-9.]+ us +constant +SLOWER'
+    says out '^  absent: .*iwarp.*; --verbose'
+    [[ $(grep -c iwarp "$scratch/out") == 1 ]] || fail 'iwarp has more than one line'
+    [[ $(wc -l <"$scratch/out") -le 8 ]] || fail "too long: $(cat "$scratch/out")"
+    expect 0 explain "$address" --verbose
+    fits
+    says out '^  iwarp +- +- +NO_(DEVICE|LIBRARY): '
+    says out 'to do: '
+    expect 0 explain "$address" --probe
+    fits
+    says out '^  shm.*us +measured +CHOSEN'
+    says out '^  tcp.*s +measured +SLOWER'
+    expect 0 explain "$address" --probe --json
+    json '.candidates | map(select(.rank > 0)) | length == 2 and all(.measured == true)'
+    expect 0 explain "$address" --both --verbose
+    fits
+    says out 'this side \(connector\) +the peer \(acceptor\)'
+    says out '^  shm +memory, .* memory, '
+    says out '^  tcp +yes, .* yes, '
+    says out '^  iwarp +not usable +not usable'
+    expect 0 explain "$address" --json
+    json '.candidates | map(select(.provider == "tcp")) | all(.measured == false
+          and .here.latency_ns > 0 and .peer.latency_ns > 0)'
+    expect 1 explain "$address" --paths ib
+    fits
+    says out '^  ib +- +- +NO_(DEVICE|LIBRARY): '
+}
+
 explain_with_a_filter() {
     expect 0 explain "$address" --paths tcp --json
     json '.chosen.provider == "tcp"'
@@ -766,6 +808,8 @@ check 'an unknown provider in --paths exits with 2' a_provider_that_does_not_exi
 check 'info names every provider, absent ones with a reason' info_names_every_provider
 check 'the library log goes to standard error' the_log_goes_to_standard_error
 check 'explain chooses shm and gives tcp a reason' explain_chooses_shm
+check 'explain fits 80 columns, names the choice first and folds what is absent' \
+    explain_is_read_at_a_glance
 check 'explain --paths tcp chooses tcp and gives shm a reason' explain_with_a_filter
 check 'explain --paths iwarp exits with 1, NO_PATH and chosen null' explain_without_a_path
 check 'perf and copy without a path exit with 1 and say why' no_path_for_the_others

@@ -1208,7 +1208,14 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_adopt(struct rdmux_fabric *fa
 
 /* ---------------------------------------------------------------------------------- explanation */
 
-/* One path that the negotiation considered. */
+/* rdmux_candidate.sides */
+enum {
+    RDMUX_SIDE_HERE = 1 << 0, /* this side has the path */
+    RDMUX_SIDE_PEER = 1 << 1, /* the peer has it */
+};
+
+/* One path that the negotiation considered. latency_ns and bandwidth are the figures with which
+ * each side offers it, 0: none. They are constants of the provider, or the device's own. */
 struct rdmux_candidate {
     uint32_t size;
     uint32_t reason;   /* enum rdmux_reason */
@@ -1223,8 +1230,14 @@ struct rdmux_candidate {
     uint64_t native;                  /* RDMUX_CAP_* */
     uint64_t emulated;                /* RDMUX_CAP_* */
     uint32_t software;
-    uint32_t rank; /* 1 = tried first; 0 = not ranked */
-    uint64_t spare[6];
+    uint32_t rank;     /* 1 = tried first; 0 = not ranked */
+    uint32_t measured; /* 1: cost_ns was measured; 0: it follows from the figures below */
+    uint32_t sides;    /* RDMUX_SIDE_*: who has the path, usable or not */
+    uint32_t latency_ns;      /* this side's figure: half a round trip */
+    uint32_t peer_latency_ns; /* the peer's figure */
+    uint64_t bandwidth;       /* bytes per second, this side's figure */
+    uint64_t peer_bandwidth;
+    uint64_t spare[2];
 };
 
 /* Why an endpoint has its path. The caller owns it and frees it by rdmux_explanation_free(). It
