@@ -45,30 +45,6 @@ static uint64_t monotonic_ns(void *user)
 
 /* -------------------------------------------------------------------------------------- options */
 
-static enum rdmux_status take_log_environment(struct rdmux_fabric *fabric, const char *text)
-{
-    static const char *const names[] = { "none", "error", "warn", "info", "debug", "trace" };
-    size_t length = strcspn(text, ":");
-    for (uint32_t level = 0; level < RDMUX_COUNT_OF(names); level++) {
-        if (strlen(names[level]) != length || strncmp(names[level], text, length) != 0) {
-            continue;
-        }
-        fabric->hooks.log_level = level > fabric->hooks.log_level ? level : fabric->hooks.log_level;
-        if (text[length] == ':') {
-            fabric->hooks.log_fd = open(text + length + 1,
-                                        O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
-            if (fabric->hooks.log_fd < 0) {
-                return rdmux_fail(RDMUX_IO, "RDMUX_LOG: cannot write to \"%s\": %s",
-                                  text + length + 1, strerror(errno));
-            }
-        }
-        return RDMUX_OK;
-    }
-    return rdmux_fail(RDMUX_INVALID,
-                      "RDMUX_LOG \"%s\" is not LEVEL[:FILE] with error, warn, info, debug or trace",
-                      text);
-}
-
 static enum rdmux_status check_plugins(const struct rdmux_fabric_attr *attr)
 {
     if (attr->plugin_count != 0 && attr->plugins == NULL) {
@@ -171,6 +147,7 @@ static void take_hooks(struct rdmux_fabric *fabric, const struct rdmux_fabric_at
 {
     fabric->hooks.flags = attr->flags;
     fabric->hooks.log = attr->log;
+    fabric->hooks.log_event = attr->log_event;
     fabric->hooks.log_user = attr->log_user;
     fabric->hooks.log_level = attr->log_level;
     fabric->hooks.log_fd = -1;
@@ -207,9 +184,7 @@ static void destroy_fabric(struct rdmux_fabric *fabric)
     pthread_mutex_destroy(&fabric->hooks.secrets_lock);
     pthread_mutex_destroy(&fabric->lock);
     pthread_mutex_destroy(&fabric->setup_lock);
-    if (fabric->hooks.log_fd >= 0) {
-        close(fabric->hooks.log_fd);
-    }
+    rdmux_log_close(fabric);
     unmap_alive(fabric);
     void (*release)(void *user, void *memory) = fabric->hooks.release;
     void *user = fabric->hooks.allocate_user;
@@ -279,7 +254,7 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
         status = rdmux_exit_register();
     }
     if (status == RDMUX_OK && log_text != NULL && *log_text != '\0') {
-        status = take_log_environment(fabric, log_text);
+        status = rdmux_log_take_setting(fabric, log_text);
     }
     if (status == RDMUX_OK) {
         status = rdmux_random(fabric, fabric->process, sizeof(fabric->process));

@@ -228,12 +228,14 @@ static void begin_move(struct rdmux_ep *ep, enum rdmux_status status, const char
     snprintf(failover->move.cause_text, sizeof(failover->move.cause_text), "%s", text);
     snprintf(failover->move.left_text, sizeof(failover->move.left_text), "%s", text);
     if (status == RDMUX_OK) {
-        rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: %s %s: %s",
-                  (unsigned long long)ep->id, ep->info.provider, ep->info.device, text);
+        rdmux_log_about(ep->fabric, RDMUX_CATEGORY_FAILOVER, RDMUX_LOG_INFO,
+                        "endpoint %llu: %s %s: %s", (unsigned long long)ep->id, ep->info.provider,
+                        ep->info.device, text);
     } else {
-        rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: %s %s failed with %s: %s; moving",
-                  (unsigned long long)ep->id, ep->info.provider, ep->info.device,
-                  rdmux_status_name(status), text);
+        rdmux_log_about(ep->fabric, RDMUX_CATEGORY_FAILOVER, RDMUX_LOG_WARN,
+                        "endpoint %llu: %s %s failed with %s: %s; moving",
+                        (unsigned long long)ep->id, ep->info.provider, ep->info.device,
+                        rdmux_status_name(status), text);
         rdmux_failover_note_loss(ep, now_ns);
         rdmux_failback_give_up(ep);
     }

@@ -205,6 +205,7 @@ enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux
         rdmux_setup_enter(setup, SETUP_TALKING);
         rdmux_address_format((const struct sockaddr *)&ep->addresses.peer,
                              ep->addresses.peer_length, ep->info.peer_address);
+        rdmux_setup_log_offer(ep);
         rdmux_ep_list_busy(ep);
     }
     return status;
@@ -238,6 +239,7 @@ static void send_action(struct rdmux_ep *ep, const struct rdmux_handshake_action
         rdmux_ep_say(ep, action->bytes, action->size);
         return;
     }
+    rdmux_ep_log_frame(ep, "sends", action->bytes, action->size);
     enum rdmux_status status = rdmux_channel_send(ep->channel, action->bytes, action->size);
     if (status != RDMUX_OK) {
         rdmux_handshake_lost(ep->setup->handshake, status, rdmux_last_error(), rdmux_setup_now(ep));

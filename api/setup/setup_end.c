@@ -40,6 +40,7 @@ void rdmux_setup_keep_candidates(struct rdmux_ep *ep)
             ep->negotiated.candidate_count = 0;
         }
         ep->negotiated.candidates = kept;
+        rdmux_setup_log_verdicts(ep);
         rdmux_release(ep->fabric, all);
     }
 }
@@ -84,8 +85,9 @@ void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char 
     } else {
         snprintf(ep->info.text, sizeof(ep->info.text), "%s", text);
     }
-    rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: not connected to %s: %s: %s",
-              (unsigned long long)ep->id, setup->target, rdmux_status_name(status), ep->info.text);
+    rdmux_log_about(ep->fabric, RDMUX_CATEGORY_NEGOTIATION, RDMUX_LOG_WARN,
+                    "endpoint %llu: not connected to %s: %s: %s", (unsigned long long)ep->id,
+                    setup->target, rdmux_status_name(status), ep->info.text);
     bool dropped = ep->accept.acceptor != NULL;
     rdmux_path_attempt_close(ep);
     if (setup->is_adopted && give_back && status == RDMUX_NO_PATH && ep->channel != NULL) {

@@ -327,8 +327,11 @@ nobody_listens() {
     while IFS= read -r line; do
         # shellcheck disable=SC2086
         expect 1 $line
-        says err "$address"
-        says err 'rdmux serve'
+        says err "$address: RDMUX_REFUSED: connection refused: nothing listens on port ${address##*:}"
+        says err 'is "rdmux serve" running there'
+        ! grep -qE 'loopback|rdmux_[a-z]' "$scratch/err" || fail "$(cat "$scratch/err")"
+        [[ $(grep -o refused "$scratch/err" | wc -l) == 1 && $(wc -l <"$scratch/err") == 1 ]] ||
+            fail "more than once: $(cat "$scratch/err")"
     done <<END
 explain $address
 perf $address --op send --test rate
@@ -781,9 +784,42 @@ HUP 129 Copy
 END
 }
 
+# lines_of LEVEL: explains with this level, and counts the log's lines.
+lines_of() {
+    RDMUX_LOG=$1 expect 0 explain "$address" --probe --json
+    json '.chosen.provider == "shm"'
+    grep -cE '^[0-9:]{8}\.[0-9]{6} rdmux \[[a-z]+\] [a-z]+: ' "$scratch/err" || true
+}
+
 the_log_goes_to_standard_error() {
+    local debug trace step
     RDMUX_LOG=debug expect 0 info --json
     json '.paths | length > 0'
+    [[ $(lines_of warn) == 0 ]] || fail "a run that went well warns: $(cat "$scratch/err")"
+    debug=$(lines_of debug)
+    for step in 'dials 127.0.0.1' 'offers .*shm memory' 'ranks shm memory' 'opens shm memory' \
+        'connects shm memory' 'writes a proof' 'checks the proof' 'shm memory: CHOSEN'; do
+        says err "negotiation: endpoint [0-9]+: .*$step"
+    done
+    trace=$(lines_of trace)
+    says err 'control: endpoint [0-9]+: sends OFFER, [0-9]+ bytes'
+    says err 'control: endpoint [0-9]+: receives RANKING, [0-9]+ bytes'
+    ((trace > debug && debug > 10)) || fail "$debug lines at debug, $trace at trace"
+    RDMUX_LOG="debug@negotiation" expect 0 explain "$address" --probe --json
+    says err '^[0-9T:.-]+Z rdmux\[[0-9]+\] debug negotiation: '
+    [[ $(grep -vc ' negotiation: ' "$scratch/err") == 0 ]] || fail "more than asked for"
+}
+
+# A client that only wants an explanation is no client that was dropped.
+explaining_leaves_no_line_at_the_server() {
+    local i
+    start_server
+    for i in 1 2 3 4 5; do
+        expect 0 explain "$address" --probe
+        expect 0 explain "$address"
+    done
+    stop_server
+    [[ ! -s $log.err ]] || fail "the server says: $(cat "$log.err")"
 }
 
 unit() {
@@ -807,6 +843,7 @@ check 'wrong arguments exit with 2 and a text' wrong_arguments
 check 'an unknown provider in --paths exits with 2' a_provider_that_does_not_exist
 check 'info names every provider, absent ones with a reason' info_names_every_provider
 check 'the library log goes to standard error' the_log_goes_to_standard_error
+check 'an explanation is no line at the server' explaining_leaves_no_line_at_the_server
 check 'explain chooses shm and gives tcp a reason' explain_chooses_shm
 check 'explain fits 80 columns, names the choice first and folds what is absent' \
     explain_is_read_at_a_glance

@@ -297,8 +297,35 @@ enum rdmux_log_level {
     RDMUX_LOG_ERROR = 1, /* an operation is lost */
     RDMUX_LOG_WARN = 2,  /* an operation goes on, degraded */
     RDMUX_LOG_INFO = 3,  /* a path was chosen */
-    RDMUX_LOG_DEBUG = 4, /* per object */
+    RDMUX_LOG_DEBUG = 4, /* per object: also each step of a negotiation */
     RDMUX_LOG_TRACE = 5, /* per control message */
+};
+
+/* What a line of the log is about. Numbers are fixed; more may follow. */
+enum rdmux_log_category {
+    RDMUX_CATEGORY_FABRIC = 0,      /* the library itself: settings, threads, cqs */
+    RDMUX_CATEGORY_PROVIDER = 1,    /* plug-ins and devices */
+    RDMUX_CATEGORY_NEGOTIATION = 2, /* set-ups: dialling, offers, attempts, measuring */
+    RDMUX_CATEGORY_ENDPOINT = 3,    /* connected endpoints and their end */
+    RDMUX_CATEGORY_LISTENER = 4,    /* listeners and their pending connections */
+    RDMUX_CATEGORY_MEMORY = 5,      /* regions and their revocation */
+    RDMUX_CATEGORY_FAILOVER = 6,    /* moves, lost control channels */
+    RDMUX_CATEGORY_CONTROL = 7,     /* messages of control channels */
+};
+
+/* The name of a category, such as "negotiation"; "?" for an unknown one. Never NULL, never freed.
+ * Threads: any. */
+RDMUX_API const char *rdmux_log_category_name(enum rdmux_log_category category);
+
+/* One line of the log, for the duration of the call of a hook. */
+struct rdmux_log_event {
+    uint32_t size;
+    uint32_t level;    /* enum rdmux_log_level */
+    uint32_t category; /* enum rdmux_log_category */
+    uint32_t spare0;
+    uint64_t time_ns; /* since 1970-01-01 UTC, by the system's clock */
+    const char *line; /* without newline */
+    uint64_t spare[4];
 };
 
 /* rdmux_fabric_attr.flags */
@@ -385,8 +412,10 @@ struct rdmux_fabric_auth {
  *               (rdmux/verbs_plugin.h). They come before those of files: if both have a provider of
  *               the same name, that of the file is not used. The structs outlive the fabric.
  * log           Receives one line without newline. log_level: the most detailed level wanted.
- *               Environment: RDMUX_LOG=LEVEL[:FILE]; FILE receives the lines, too. Without a hook
- *               and a file the library is silent.
+ *               Environment: RDMUX_LOG=LEVEL[@CATEGORY,...][:FILE]; FILE receives the lines, too,
+ *               with the time and the category. Without FILE and without a hook, standard error
+ *               does. Without a hook and RDMUX_LOG the library is silent. CATEGORY: only lines of
+ *               these categories go to FILE or standard error.
  * allocate      Returns size bytes aligned for any type, or NULL. release gets pointers of
  *               allocate. Data and kernel mappings (regions, rings) do not come from it.
  * clock_ns      Monotonic nanoseconds. Used for timeouts and liveness, not on the data path.
@@ -394,6 +423,8 @@ struct rdmux_fabric_auth {
  *               getrandom(2).
  * auth          How connections authenticate. NULL: without authentication, every process that
  *               reaches a listener's port may connect, and the control channel is in clear.
+ * log_event     Receives the same lines with their time and category. `log` is not called then.
+ *               Its user is log_user.
  * thread_start  Called first on each thread of the library, to choose its processors, its priority
  *               and its name. name: "rdmux-service", "rdmux-worker" or, if peers authenticate and
  *               something connects, "rdmux-tls". rdmux_fabric_open() returns after the first two
@@ -428,7 +459,8 @@ struct rdmux_fabric_attr {
     size_t builtin_count;
     int (*thread_start)(void *user, const char *name);
     void *thread_user;
-    uint64_t spare[3];
+    void (*log_event)(void *user, const struct rdmux_log_event *event);
+    uint64_t spare[2];
 };
 #define RDMUX_FABRIC_ATTR_INIT RDMUX_INIT_OF(rdmux_fabric_attr)
 
