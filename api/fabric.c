@@ -11,6 +11,7 @@
 #include "api/loop/worker.h"
 #include "api/object/offer.h"
 #include "api/object/peer_process.h"
+#include "api/object/shared_stats.h"
 #include "api/object/target.h"
 #include "negotiation/auth.h"
 #include "negotiation/filter.h"
@@ -32,7 +33,7 @@
 enum {
     KNOWN_FLAGS = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_SERVICE_THREAD |
                   RDMUX_FABRIC_NO_WORKER_THREAD | RDMUX_FABRIC_NO_DEFAULT_PLUGINS |
-                  RDMUX_FABRIC_FIND_REGIONS,
+                  RDMUX_FABRIC_FIND_REGIONS | RDMUX_FABRIC_SHARE_STATS,
 };
 
 static uint64_t monotonic_ns(void *user)
@@ -166,6 +167,7 @@ static void take_hooks(struct rdmux_fabric *fabric, const struct rdmux_fabric_at
 static void destroy_fabric(struct rdmux_fabric *fabric)
 {
     rdmux_service_stop(fabric);
+    rdmux_shared_stats_close(fabric);
     rdmux_shakes_stop(fabric);
     rdmux_worker_stop(fabric);
     for (size_t i = fabric->domain_count; i-- > 0;) {
@@ -201,9 +203,23 @@ static const struct rdmux_provider_ops *const built_in[] = {
     NULL,
 };
 
+static uint64_t run_timers(struct rdmux_fabric *fabric, uint64_t now_ns)
+{
+    uint64_t listeners_ns = rdmux_listeners_timers(fabric, now_ns);
+    uint64_t stats_ns = rdmux_shared_stats_timer(fabric, now_ns);
+    return listeners_ns < stats_ns ? listeners_ns : stats_ns;
+}
+
+static bool shares_stats(const struct rdmux_fabric_attr *attr, bool environment)
+{
+    const char *setting = environment ? secure_getenv("RDMUX_STATS") : NULL;
+    return (attr->flags & RDMUX_FABRIC_SHARE_STATS) != 0 ||
+           (setting != NULL && strcmp(setting, "1") == 0);
+}
+
 static const struct rdmux_service_steps service_steps = {
     .handshakes = rdmux_shakes_step,
-    .timers = rdmux_listeners_timers,
+    .timers = run_timers,
     .cqs = rdmux_cq_service_step,
 };
 
@@ -287,6 +303,9 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
     }
     if (status == RDMUX_OK) {
         status = rdmux_service_create(fabric, &service_steps);
+    }
+    if (status == RDMUX_OK && shares_stats(&all, environment)) {
+        status = rdmux_shared_stats_open(fabric);
     }
     if (status != RDMUX_OK) {
         destroy_fabric(fabric);

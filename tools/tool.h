@@ -63,6 +63,7 @@ int tool_explain_main(int argc, char **argv);
 int tool_perf_main(int argc, char **argv);
 int tool_copy_main(int argc, char **argv);
 int tool_demo_main(int argc, char **argv);
+int tool_top_main(int argc, char **argv);
 int tool_conformance_main(int argc, char **argv);
 
 /* Name under which `rdmux serve` starts itself for cases of another host. Descriptor

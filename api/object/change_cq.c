@@ -137,7 +137,7 @@ static enum rdmux_status refuse(const struct rdmux_ep *ep, enum rdmux_status sta
 static bool path_can_leave(const struct rdmux_ep *ep)
 {
     return !has_path(ep) ||
-           (ep->bounce == NULL && ep->ops->size >= sizeof(struct rdmux_provider_ops) &&
+           (ep->bounce == NULL && ep->ops->size >= offsetof(struct rdmux_provider_ops, ep_figures) &&
             ep->ops->ep_leave != NULL);
 }
 

@@ -152,7 +152,7 @@ sums() {
 
 # --------------------------------------------------------------------------------------- the cases
 
-commands=(info serve explain perf copy doctor demo)
+commands=(info serve explain perf copy top doctor demo)
 
 help_of_each_command() {
     local command
@@ -213,6 +213,8 @@ perf 127.0.0.1:1 --op send --test rate --memory none
 copy
 copy one
 copy one two three
+top extra
+top --nonsense
 doctor extra
 doctor --nonsense
 doctor --sysfs
@@ -301,6 +303,121 @@ explain_with_a_filter() {
     json '.chosen.provider == "tcp"'
     expect 0 explain "$address" --paths '!shm' --json
     json '.chosen.provider == "tcp"'
+}
+
+# ---- rdmux top
+
+stats=$scratch/runtime/rdmux # where processes of the cases below share their counts
+share() {
+    XDG_RUNTIME_DIR=$scratch/runtime RDMUX_STATS=1 "$@"
+}
+
+# in_top FILTER: what rdmux top sees now matches the filter.
+in_top() {
+    share expect 0 top --json
+    jq -e "$1" "$scratch/out" >/dev/null
+}
+
+# A client of one's own server, both of which share their counts, in the background; sets client.
+start_shared() {
+    rm -rf "$scratch/runtime"
+    mkdir -m 0700 "$scratch/runtime"
+    share start_server
+    XDG_RUNTIME_DIR=$scratch/runtime RDMUX_STATS=1 "$rdmux" perf "$address" --op write \
+        --test bandwidth --size 4096 --paths tcp --seconds "$1" >/dev/null 2>&1 &
+    client=$!
+    started+=("$client")
+}
+
+top_shows_running_processes() {
+    local both=".endpoints | map(select(.provider == \"tcp\" and .bytes_sent_per_second > 0
+        and .pid == CLIENT)) | length > 0"
+    start_shared 60
+    wait_until in_top "${both/CLIENT/$client}"
+    json ".processes == 2 and (.refused | length == 0)"
+    json ".endpoints | map(.pid) | contains([$client, $server])"
+    json ".endpoints[] | select(.pid == $client) | .peer == \"$address\" and .command == \"rdmux\"
+        and .state == \"connected\" and .bytes_sent > 0 and .requests > 0 and .requests_per_second > 0
+        and .retransmissions >= 0 and .ecn_marks >= 0 and .credits >= 0 and .failovers == 0"
+    share expect 0 top --once
+    fits
+    says out "^ *$client rdmux +tcp +127.0.0.1:"
+    says out "PID COMMAND +PATH +PEER +SENT/S RECV/S RETR +ECN CRED MOVES"
+    [[ $(stat -c %a "$stats") == 700 ]] || fail 'others may enter the folder'
+    [[ $(stat -c %a "$stats/"*.stats) == $'600\n600' ]] || fail "others may read: $(ls -l "$stats")"
+    kill -KILL "$client" "$server"
+    wait "$client" "$server" 2>/dev/null || true
+    [[ -n $(ls "$stats") ]] || fail 'a killed process has removed its file'
+    in_top '.processes == 0 and (.endpoints | length == 0)' || fail "$(cat "$scratch/out")"
+    [[ -z $(ls -A "$stats") ]] || fail "what was killed is still there: $(ls -A "$stats")"
+    share expect 0 top --once
+    says out 'RDMUX_STATS=1'
+}
+
+top_is_renewed_on_a_terminal() {
+    local screens
+    start_shared 60
+    wait_until in_top '.processes == 2'
+    (share timeout 5 script -qec "$rdmux top" /dev/null </dev/null || true) >"$scratch/out"
+    screens=$(grep -c $'\033\\[H' "$scratch/out")
+    ((screens >= 2)) || fail "$screens screens in 5 s: $(cat -v "$scratch/out")"
+    kill -TERM "$client"
+    wait "$client" 2>/dev/null || true
+    stop_server
+    [[ -z $(ls -A "$stats") ]] || fail "the server has left something: $(ls -A "$stats")"
+}
+
+# refused NAME REASON: rdmux top believes nothing in this file, and says why.
+refused() {
+    share expect 0 top --json
+    json '.endpoints | length == 0'
+    json ".refused | map(select(.file == \"$1\" and (.reason | test(\"$2\")))) | length == 1"
+    says err "$1.*$2.*left out"
+    [[ -e $stats/$1 || -L $stats/$1 ]] || fail 'and it removes the file'
+    rm -f "${stats:?}/$1"
+}
+
+# The file of a running process, and what can be wrong with a file.
+top_believes_no_bad_file() {
+    local good=$scratch/good.stats
+    start_shared 60
+    wait_until in_top '.endpoints | length == 2'
+    cp -p "$stats/$client"-*.stats "$good"
+    kill -TERM "$client"
+    wait "$client" 2>/dev/null || true
+    stop_server
+    (umask 077 && head -c 100 "$good" >"$stats/cut.stats" && : >"$stats/empty.stats" &&
+        head -c -1 "$good" >"$stats/short.stats" && head -c 4096 /dev/zero >"$stats/zeros.stats" &&
+        head -c 1000000 /dev/zero >"$stats/large.stats" && mkfifo "$stats/fifo.stats" &&
+        ln -s "$good" "$stats/link.stats" && cp "$good" "$stats/open.stats" &&
+        cp "$good" "$stats/other.stats" && cp "$good" "$stats/many.stats")
+    chmod 0644 "$stats/open.stats"
+    printf 2 | dd of="$stats/other.stats" bs=1 seek=7 conv=notrunc status=none
+    printf '\377\377\377\377' | dd of="$stats/many.stats" bs=1 seek=8 conv=notrunc status=none
+    refused cut.stats 'it has 100 bytes'
+    refused empty.stats 'it has 0 bytes'
+    refused short.stats 'do not fit 1 endpoints'
+    refused zeros.stats 'not a file of rdmux'
+    refused large.stats 'it has 1000000 bytes, more than'
+    refused fifo.stats 'it is not a file'
+    refused link.stats 'symbolic link'
+    refused open.stats 'others have access to it: its mode is 644'
+    refused other.stats 'another version of rdmux'
+    refused many.stats 'do not fit 4294967295 endpoints'
+    if [[ $(id -u) == 0 ]]; then
+        cp -p "$good" "$stats/theirs.stats"
+        chown 65534 "$stats/theirs.stats"
+        refused theirs.stats 'it belongs to user 65534'
+    fi
+    chmod 0755 "$stats"
+    share expect 1 top --json
+    says err 'others have access to it: its mode is 755'
+    rm -rf "$stats"
+    ln -s "$scratch" "$stats"
+    share expect 1 top --json
+    rm "$stats"
+    share expect 0 top --json
+    json '.processes == 0'
 }
 
 explain_without_a_path() {

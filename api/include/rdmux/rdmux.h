@@ -330,7 +330,7 @@ struct rdmux_log_event {
 
 /* rdmux_fabric_attr.flags */
 enum {
-    /* RDMUX_LOG, RDMUX_PATHS and RDMUX_PROVIDER_DIR have no effect. */
+    /* RDMUX_LOG, RDMUX_PATHS, RDMUX_PROVIDER_DIR and RDMUX_STATS have no effect. */
     RDMUX_FABRIC_IGNORE_ENVIRONMENT = 1 << 0,
     /* rdmux_fabric_progress() does the work of the service thread. Rules 8 and 10 of
      * docs/SEMANTICS.md hold only as long as the program calls it. */
@@ -342,6 +342,11 @@ enum {
      * where the path needs one: over ib, roce and iwarp nothing is copied or registered then. The
      * program keeps every region that covers bytes of the request until the request completes. */
     RDMUX_FABRIC_FIND_REGIONS = 1 << 4,
+    /* Shows the counts of the endpoints to other processes of this user, in a file that is replaced
+     * every 250 ms: `rdmux top` reads it. The environment does the same: RDMUX_STATS=1. The file is
+     * in $XDG_RUNTIME_DIR/rdmux, or else in /run/user/UID/rdmux or /tmp/rdmux-UID. The data path
+     * pays nothing; threads that sleep in a call, or on an armed descriptor, wake for it. */
+    RDMUX_FABRIC_SHARE_STATS = 1 << 5,
 };
 
 /* rdmux_fabric_auth.method */
@@ -1368,6 +1373,13 @@ struct rdmux_ep_info {
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_ep_info(struct rdmux_ep *ep,
                                                            struct rdmux_ep_info *out);
 
+/* rdmux_ep_stats.counted: what the present path counts. */
+enum {
+    RDMUX_COUNTED_RETRANSMISSIONS = 1 << 0,
+    RDMUX_COUNTED_ECN_MARKS = 1 << 1,
+    RDMUX_COUNTED_CREDITS = 1 << 2,
+};
+
 /* Counts since the endpoint was created. A count costs the data path one addition. */
 struct rdmux_ep_stats {
     uint32_t size;
@@ -1385,7 +1397,12 @@ struct rdmux_ep_stats {
     uint64_t service_slices; /* turns of the service thread on this endpoint's cq */
     uint64_t moves;          /* failovers */
     uint64_t system_calls;   /* made by the provider for this endpoint, where it counts them */
-    uint64_t spare[8];
+    uint64_t retransmissions; /* segments sent again (tcp), over all paths so far */
+    uint64_t ecn_marks;       /* segments that arrived at the peer with a congestion mark (tcp) */
+    uint64_t credits;         /* messages that may be sent now without waiting for a receive */
+    uint32_t counted;         /* RDMUX_COUNTED_*: which of these three the present path counts */
+    uint32_t spare1;
+    uint64_t spare[4];
 };
 #define RDMUX_EP_STATS_INIT RDMUX_INIT_OF(rdmux_ep_stats)
 
