@@ -5,6 +5,7 @@
  */
 
 #include "api/base/address.h"
+#include "api/base/trace.h"
 #include "api/core/ep.h"
 #include "api/data/bounce.h"
 #include "api/data/segments.h"
@@ -251,6 +252,8 @@ void rdmux_setup_run(struct rdmux_ep *ep)
     while (ep->setup != NULL && ep->setup->handshake != NULL) {
         struct rdmux_handshake_action action;
         rdmux_handshake_next(ep->setup->handshake, &action);
+        rdmux_setup_log_action(ep, &action);
+        RDMUX_TRACE3(negotiation_step, ep->id, action.attempt, action.kind);
         switch (action.kind) {
         case RDMUX_ACTION_NONE:
             rdmux_ep_timer(ep);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The end of set-up, with or without a path. */
+#include "api/base/trace.h"
 #include "api/core/ep.h"
 #include "api/core/remote.h"
 #include "api/failover/failover.h"
@@ -74,6 +75,7 @@ void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char 
         return;
     }
     rdmux_count(&ep->fabric->counts.setups_failed);
+    RDMUX_TRACE2(negotiation_end, ep->id, status);
     rdmux_setup_keep_candidates(ep);
     ep->negotiated.status = (uint32_t)status;
     if (status == RDMUX_REFUSED && setup->handshake != NULL) {
@@ -107,8 +109,10 @@ void rdmux_setup_succeed(struct rdmux_ep *ep)
     struct rdmux_setup *setup = ep->setup;
     struct rdmux_provider_ep *path = setup->attempt.path;
     memset(&setup->attempt, 0, sizeof(setup->attempt)); /* the path is the endpoint's now */
-    rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: %s %s to %s", (unsigned long long)ep->id,
-              ep->info.provider, ep->info.device, ep->info.peer_address);
+    RDMUX_TRACE2(negotiation_end, ep->id, RDMUX_OK);
+    rdmux_log_about(ep->fabric, RDMUX_CATEGORY_NEGOTIATION, RDMUX_LOG_INFO,
+                    "endpoint %llu: %s %s to %s", (unsigned long long)ep->id, ep->info.provider,
+                    ep->info.device, ep->info.peer_address);
     rdmux_count(ep->negotiated.role == RDMUX_ROLE_ACCEPT ? &ep->fabric->counts.accepted
                                                          : &ep->fabric->counts.connected);
     struct rdmux_acceptor *acceptor = ep->accept.acceptor;

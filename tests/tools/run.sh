@@ -965,6 +965,21 @@ check 'explain chooses shm and gives tcp a reason' explain_chooses_shm
 check 'explain fits 80 columns, names the choice first and folds what is absent' \
     explain_is_read_at_a_glance
 check 'explain --paths tcp chooses tcp and gives shm a reason' explain_with_a_filter
+check 'top shows the endpoints of running processes, and cleans up behind killed ones' \
+    top_shows_running_processes
+if have script; then
+    check 'top is renewed on a terminal' top_is_renewed_on_a_terminal
+else
+    tap_skip 'top is renewed on a terminal' 'script (Debian: bsdutils) is not installed'
+fi
+check 'top believes no file that is cut, hostile, or that others may read or write' \
+    top_believes_no_bad_file
+points='the trace points of the library are those that are documented'
+if why=$("$here/trace_points.sh" --can 2>&1); then
+    check "$points" "$here/trace_points.sh"
+else
+    tap_skip "$points" "$why"
+fi
 check 'explain --paths iwarp exits with 1, NO_PATH and chosen null' explain_without_a_path
 check 'perf and copy without a path exit with 1 and say why' no_path_for_the_others
 check 'a server that is not there is named' nobody_listens
