@@ -25,10 +25,10 @@
 #include "api/loop/service.h"
 #include "api/progress/cq_owner.h"
 #include "api/progress/cq_progress.h"
+#include "api/system/system.h"
 
 #include <assert.h>
 #include <sched.h>
-#include <sys/epoll.h>
 
 enum {
     REST_NS = 9500 * 1000, /* 10 ms, as poll(2) rounds up to whole milliseconds */
@@ -79,9 +79,9 @@ void rdmux_cq_service_add(struct rdmux_cq *cq)
     if (!rdmux_fabric_is_manual(fabric)) {
         /* Not armed before the first WATCH. After a failure only the application progresses the
          * cq. */
-        if (rdmux_service_watch(fabric, cq->work_fd, EPOLLONESHOT, &cq->service.work_watch) !=
+        if (rdmux_service_watch(fabric, cq->work_fd, RDMUX_READY_ONCE, &cq->service.work_watch) !=
                 RDMUX_OK ||
-            rdmux_service_watch(fabric, cq->control_fd, EPOLLIN | EPOLLONESHOT,
+            rdmux_service_watch(fabric, cq->control_fd, RDMUX_READY_IN | RDMUX_READY_ONCE,
                                 &cq->service.control_watch) != RDMUX_OK) {
             rdmux_log(fabric, RDMUX_LOG_WARN, "cq: the service thread cannot watch it: %s",
                       rdmux_last_error());
@@ -89,7 +89,8 @@ void rdmux_cq_service_add(struct rdmux_cq *cq)
     } else {
         /* Level-triggered, so that rdmux_fabric_fd() stays readable until the application's calls
          * have served the events. */
-        if (rdmux_service_watch(fabric, cq->fd, EPOLLIN, &cq->service.work_watch) != RDMUX_OK) {
+        if (rdmux_service_watch(fabric, cq->fd, RDMUX_READY_IN, &cq->service.work_watch) !=
+            RDMUX_OK) {
             rdmux_log(fabric, RDMUX_LOG_WARN, "cq: rdmux_fabric_fd() cannot watch it: %s",
                       rdmux_last_error());
         }
