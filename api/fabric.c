@@ -17,7 +17,9 @@
 #include "negotiation/filter.h"
 #include "negotiation/openssl_life.h"
 #include "providers/registry.h"
+#ifndef RDMUX_POSIX_ONLY
 #include "shm/shm_provider.h"
+#endif
 #include "tcp_fallback/tcp_provider.h"
 
 #include <errno.h>
@@ -201,7 +203,9 @@ static void destroy_fabric(struct rdmux_fabric *fabric)
 }
 
 static const struct rdmux_provider_ops *const built_in[] = {
+#ifndef RDMUX_POSIX_ONLY
     &rdmux_shm_provider,
+#endif
     &rdmux_tcp_provider,
     NULL,
 };
@@ -383,7 +387,9 @@ enum rdmux_status rdmux_fabric_stats(struct rdmux_fabric *fabric, struct rdmux_f
 
 int rdmux_fabric_fd(struct rdmux_fabric *fabric)
 {
-    return fabric == NULL || *fabric->alive == 0 ? -1 : rdmux_service_fd(fabric);
+    return fabric == NULL || *fabric->alive == 0 ? -1
+           : RDMUX_POLLER_IS_DESCRIPTOR          ? rdmux_service_fd(fabric)
+                                                 : -1;
 }
 
 enum rdmux_status rdmux_fabric_progress(struct rdmux_fabric *fabric)

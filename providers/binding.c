@@ -54,6 +54,13 @@ bool rdmux_binding_is_shared(void)
 
 enum rdmux_status rdmux_binding_check(struct rdmux_refusal *refusal)
 {
+    if (!RDMUX_LOADS_PLUGINS) {
+        return refuse(
+            refusal,
+            "this build of rdmux (RDMUX_POSIX_ONLY) loads no plug-ins from files: POSIX "
+            "does not tell to which copy of rdmux a plug-in would be bound",
+            "link the plug-in into the program, and name it in rdmux_fabric_attr.builtin");
+    }
     if (!rdmux_binding_is_shared()) {
         return refuse(
             refusal,

@@ -90,6 +90,7 @@ struct rdmux_cq_service {
     struct rdmux_list link;
     struct rdmux_watch work_watch;
     struct rdmux_watch control_watch;
+    struct rdmux_watch outlet_watch; /* of cq->fd, where a poller is no descriptor */
     uint32_t state;
     bool has_fired;
     bool is_asking;  /* the current check asks whether the application goes on calling */
@@ -152,11 +153,13 @@ struct rdmux_cq {
     _Atomic uint32_t arriving;
     struct rdmux_mr *_Atomic hazard; /* region that the owner is accessing, see target.c */
 
-    int fd;         /* poller of the three below; its descriptor is given to the application */
+    int fd;         /* poller of the three below, and their descriptor for the application */
     int work_fd;    /* work fd, a poller of the providers' descriptors */
     int control_fd; /* control fd, a poller of the control channels */
     /* Mail, and events that the service thread found while the application was away. */
     struct rdmux_wake wake;
+    /* Stands in for `fd` where a poller is no descriptor: the service thread keeps it readable. */
+    struct rdmux_wake outlet;
     _Atomic uint32_t armed; /* enum rdmux_arming. Owned by api/progress. */
     /* 1: rdmux_cq_wake() was called, and the owner has not taken notice yet. */
     _Atomic uint32_t is_woken;

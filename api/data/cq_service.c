@@ -66,9 +66,18 @@ static void control_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch
     rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
 }
 
+/* The cq was armed and has an event. The outlet stays readable until the next call empties it. */
+static void outlet_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
+{
+    (void)fabric;
+    struct rdmux_cq *cq = RDMUX_CONTAINER(watch, struct rdmux_cq, service.outlet_watch);
+    rdmux_wake_signal(&cq->outlet);
+}
+
 void rdmux_cq_service_add(struct rdmux_cq *cq)
 {
     struct rdmux_fabric *fabric = cq->fabric;
+    cq->service.outlet_watch.ready = outlet_ready;
     cq->service.work_watch.ready = work_ready;
     cq->service.control_watch.ready = control_ready;
     rdmux_service_lock(fabric);
@@ -82,7 +91,10 @@ void rdmux_cq_service_add(struct rdmux_cq *cq)
         if (rdmux_service_watch(fabric, cq->work_fd, RDMUX_READY_ONCE, &cq->service.work_watch) !=
                 RDMUX_OK ||
             rdmux_service_watch(fabric, cq->control_fd, RDMUX_READY_IN | RDMUX_READY_ONCE,
-                                &cq->service.control_watch) != RDMUX_OK) {
+                                &cq->service.control_watch) != RDMUX_OK ||
+            (!RDMUX_POLLER_IS_DESCRIPTOR &&
+             rdmux_service_watch(fabric, cq->fd, RDMUX_READY_ONCE, &cq->service.outlet_watch) !=
+                 RDMUX_OK)) {
             rdmux_log(fabric, RDMUX_LOG_WARN, "cq: the service thread cannot watch it: %s",
                       rdmux_last_error());
         }
@@ -106,6 +118,9 @@ void rdmux_cq_service_remove(struct rdmux_cq *cq)
     rdmux_service_unwatch(fabric, rdmux_fabric_is_manual(fabric) ? cq->fd : cq->work_fd,
                           &cq->service.work_watch);
     rdmux_service_unwatch(fabric, cq->control_fd, &cq->service.control_watch);
+    if (!RDMUX_POLLER_IS_DESCRIPTOR) {
+        rdmux_service_unwatch(fabric, cq->fd, &cq->service.outlet_watch);
+    }
     rdmux_list_remove(&cq->service.link);
     rdmux_service_unlock(fabric);
 }

@@ -217,10 +217,18 @@ enum rdmux_status rdmux_cq_open_descriptors(struct rdmux_cq *cq)
     cq->work_fd = rdmux_poller_open();
     cq->control_fd = rdmux_poller_open();
     (void)rdmux_wake_open(&cq->wake);
+    cq->outlet.fd = -1;
     if (cq->fd < 0 || cq->work_fd < 0 || cq->control_fd < 0 || cq->wake.fd < 0) {
         return rdmux_fail(
             errno == EMFILE || errno == ENFILE ? RDMUX_NO_MEMORY : RDMUX_IO,
             "rdmux_cq_create: no descriptor to be had (errno %d); raise the limit with ulimit -n",
+            errno);
+    }
+    if (!RDMUX_POLLER_IS_DESCRIPTOR && rdmux_wake_open(&cq->outlet) != 0) {
+        return rdmux_fail(
+            RDMUX_NO_MEMORY,
+            "rdmux_cq_create: no descriptor to be had (errno %d); raise the limit with "
+            "ulimit -n",
             errno);
     }
     enum rdmux_status status = add_to_poller(cq->fd, cq->work_fd, RDMUX_READY_IN, NULL);
@@ -235,8 +243,9 @@ enum rdmux_status rdmux_cq_open_descriptors(struct rdmux_cq *cq)
 
 void rdmux_cq_close_descriptors(struct rdmux_cq *cq)
 {
+    rdmux_wake_close(&cq->outlet);
+    close_poller(cq->fd);
     rdmux_wake_close(&cq->wake);
     close_poller(cq->control_fd);
     close_poller(cq->work_fd);
-    close_poller(cq->fd);
 }

@@ -126,6 +126,20 @@ static void wake_owner(struct rdmux_cq *cq)
     rdmux_wake_signal(&cq->wake);
 }
 
+/* A cq that is told is armed in between: the outlet gets its event by `wake`, a member of cq->fd. */
+void rdmux_cq_outlet_follows(struct rdmux_cq *cq, enum rdmux_arming next)
+{
+    if (next == RDMUX_TOLD) {
+        return;
+    }
+    if (atomic_load_explicit(&cq->armed, memory_order_relaxed) != RDMUX_UNARMED) {
+        rdmux_wake_drain(&cq->outlet);
+    }
+    if (next == RDMUX_ARMED) {
+        rdmux_service_rearm(cq->fabric, cq->fd, &cq->service.outlet_watch);
+    }
+}
+
 void rdmux_cq_tell(struct rdmux_cq *cq)
 {
     rdmux_cq_set_arming(cq, RDMUX_TOLD);
