@@ -70,6 +70,10 @@ const char *rdmux_wc_opcode_name(uint32_t opcode)
         return "MOVED";
     case RDMUX_WC_SRQ_LIMIT:
         return "SRQ_LIMIT";
+    case RDMUX_WC_STREAM_READABLE:
+        return "STREAM_READABLE";
+    case RDMUX_WC_STREAM_WRITABLE:
+        return "STREAM_WRITABLE";
     case RDMUX_WC_REMOTE_READY:
         return "REMOTE_READY";
     default:

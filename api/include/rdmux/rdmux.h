@@ -218,6 +218,10 @@ enum {
     RDMUX_WC_MOVED = 38,
     /* Fewer receives than rdmux_srq_attr.limit are left. ep is NULL, context is the SRQ. */
     RDMUX_WC_SRQ_LIMIT = 39,
+    /* A read or write of a stream that returned RDMUX_AGAIN would not do so now (rdmux/stream.h).
+     * ep is NULL, context is the stream. */
+    RDMUX_WC_STREAM_READABLE = 40,
+    RDMUX_WC_STREAM_WRITABLE = 41,
 };
 
 /* rdmux_wc.flags */
@@ -550,9 +554,10 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_fabric_stats(struct rdmux_fab
  * status. */
 struct rdmux_wc {
     /* As given with the request; for REMOTE_READY the remote, for WOKEN the cq, for SRQ_LIMIT the
-     * SRQ; NULL for the other events. */
+     * SRQ, for STREAM_* and all events of a stream's endpoint the stream; NULL for the other
+     * events. */
     void *context;
-    struct rdmux_ep *ep; /* NULL for events that belong to no endpoint: WOKEN, SRQ_LIMIT */
+    struct rdmux_ep *ep; /* NULL for events that belong to no endpoint: WOKEN, SRQ_LIMIT, STREAM_* */
     /* Bytes received, written or read; 8 for atomics; 0 for events and unless status is OK. */
     uint64_t length;
     uint32_t status; /* enum rdmux_status */
