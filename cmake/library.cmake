@@ -19,7 +19,7 @@ if(OPENSSL_FOUND)
 endif()
 set_target_properties(rdmux_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
 
-foreach(folder api negotiation providers shm tcp_fallback)
+foreach(folder api negotiation providers shm tcp_fallback stream)
     if(EXISTS ${PROJECT_SOURCE_DIR}/${folder}/CMakeLists.txt)
         add_subdirectory(${folder})
     endif()
@@ -32,7 +32,7 @@ rdmux_harden_data_path()
 
 get_target_property(library_sources rdmux_objects SOURCES)
 if(NOT library_sources)
-    message(FATAL_ERROR "no source file in api, negotiation, providers, shm or tcp_fallback")
+    message(FATAL_ERROR "no source file in api, negotiation, providers, shm, tcp_fallback or stream")
 endif()
 
 add_library(rdmux SHARED $<TARGET_OBJECTS:rdmux_objects>)

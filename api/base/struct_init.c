@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The attribute and info structs of rdmux.h, emptied for programs without its macros. */
-#include <rdmux/rdmux.h>
+/* The attribute and info structs of rdmux.h and stream.h, emptied for programs without its macros. */
+#include <rdmux/stream.h>
 
 #include <stdint.h>
 #include <string.h>
@@ -81,6 +81,16 @@ void rdmux_cq_stats_init(struct rdmux_cq_stats *out, size_t size)
 }
 
 void rdmux_fabric_stats_init(struct rdmux_fabric_stats *out, size_t size)
+{
+    init_struct(out, size, sizeof(*out));
+}
+
+void rdmux_stream_attr_init(struct rdmux_stream_attr *out, size_t size)
+{
+    init_struct(out, size, sizeof(*out));
+}
+
+void rdmux_stream_info_init(struct rdmux_stream_info *out, size_t size)
 {
     init_struct(out, size, sizeof(*out));
 }

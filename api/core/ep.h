@@ -49,6 +49,8 @@ enum {
     RDMUX_EVENT_CHANGED_CQ = 1 << 6,
     /* Holds all entries back: rdmux_ep_move() waits until failover has cut the path. */
     RDMUX_EVENT_LEAVING = 1 << 7,
+    /* A layer takes the entries of the endpoint, see struct rdmux_ep_layer. */
+    RDMUX_EVENT_LAYER = 1 << 8,
 };
 
 /* rdmux_ep.work: work due after requests were done */
@@ -56,6 +58,17 @@ enum {
     RDMUX_WORK_CONTROL = 1 << 0,  /* rdmux_ep_control_step() has work */
     RDMUX_WORK_FAILOVER = 1 << 1, /* always set on an endpoint with failover */
 };
+
+/* What uses the endpoint in the program's place, such as a stream: it takes the endpoint's entries,
+ * and returns entries of its own to the program. Both functions are the owner's. */
+struct rdmux_ep_layer {
+    /* Takes what rdmux_ep_take() returns, and writes entries for the program from `at` on. `end` may
+     * be `at`: the program is away. Returns the end of the entries. */
+    struct rdmux_wc *(*take)(struct rdmux_ep *ep, struct rdmux_wc *at, const struct rdmux_wc *end);
+    /* Returns whether there is an entry for the program. */
+    bool (*has_entries)(const struct rdmux_ep *ep);
+};
+
 /* The listener of an accepted endpoint, until rdmux_accept() returns the endpoint. */
 struct rdmux_acceptor {
     uint32_t timeout_ms; /* longest wait of the endpoint; 0: no limit */
@@ -298,6 +311,8 @@ struct rdmux_ep {
     struct rdmux_ep_accept accept;
     struct rdmux_ep_secrets *secrets;
     uint64_t reserved;
+    const struct rdmux_ep_layer *layer; /* with RDMUX_EVENT_LAYER */
+    void *layer_state;
     void *user;
     struct rdmux_ep_info info; /* constant fields are filled in once */
 };

@@ -324,11 +324,9 @@ static struct rdmux_wc *drain_events(struct rdmux_ep *ep, struct rdmux_wc *at,
     return at;
 }
 
-bool rdmux_ep_has_entries(const struct rdmux_ep *ep)
+/* Returns whether the endpoint itself has an entry. */
+static bool has_own_entries(const struct rdmux_ep *ep)
 {
-    if (ep == ep->cq->own) {
-        return ep->events != 0 || !rdmux_list_empty(&ep->cq->low_srqs);
-    }
     if (ep->phase == RDMUX_PHASE_CLOSED ||
         (ep->events & (RDMUX_EVENT_HELD | RDMUX_EVENT_LEAVING)) != 0) {
         return false;
@@ -352,6 +350,15 @@ bool rdmux_ep_has_entries(const struct rdmux_ep *ep)
     return has_done_receives(ep) || !rdmux_list_empty(&ep->imports.ready) ||
            (ep->flow.wants_writable && ep->phase == RDMUX_PHASE_READY && room_to_write(ep)) ||
            ((ep->events & RDMUX_EVENT_DISCONNECTED) != 0 && !requests_left(ep));
+}
+
+bool rdmux_ep_has_entries(const struct rdmux_ep *ep)
+{
+    if (ep == ep->cq->own) {
+        return ep->events != 0 || !rdmux_list_empty(&ep->cq->low_srqs);
+    }
+    return has_own_entries(ep) ||
+           ((ep->events & RDMUX_EVENT_LAYER) != 0 && ep->layer->has_entries(ep));
 }
 
 bool rdmux_ep_done_before(const struct rdmux_ep *ep, uint64_t sequence)
@@ -393,13 +400,8 @@ static struct rdmux_wc *drain_events_of_cq(struct rdmux_ep *own, struct rdmux_wc
     return at;
 }
 
-/* Drains an endpoint in any state: completions, events, resumes, faults, other work. */
-static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_wc *at,
-                                             const struct rdmux_wc *end)
+struct rdmux_wc *rdmux_ep_take(struct rdmux_ep *ep, struct rdmux_wc *at, const struct rdmux_wc *end)
 {
-    if (ep == ep->cq->own) {
-        return drain_events_of_cq(ep, at, end);
-    }
     if (ep->events & (RDMUX_EVENT_HELD | RDMUX_EVENT_LEAVING)) {
         end = at;
     }
@@ -459,6 +461,17 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
         ep->fabric->life->tend(ep);
     }
     return drain_events(ep, at, end);
+}
+
+/* Drains an endpoint in any state. */
+static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_wc *at,
+                                             const struct rdmux_wc *end)
+{
+    if (ep == ep->cq->own) {
+        return drain_events_of_cq(ep, at, end);
+    }
+    return (ep->events & RDMUX_EVENT_LAYER) != 0 ? ep->layer->take(ep, at, end)
+                                                 : rdmux_ep_take(ep, at, end);
 }
 
 /* Returns whether the endpoint can only have done requests. */

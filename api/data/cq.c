@@ -202,14 +202,8 @@ int rdmux_cq_fd(struct rdmux_cq *cq)
     return cq == NULL || *cq->alive == 0 ? -1 : cq->fd;
 }
 
-enum rdmux_status rdmux_cq_arm(struct rdmux_cq *cq)
+enum rdmux_status rdmux_cq_arm_inside(struct rdmux_cq *cq)
 {
-    if (cq == NULL) {
-        return rdmux_fail(RDMUX_INVALID, "rdmux_cq_arm: cq is NULL");
-    }
-    if (!rdmux_cq_enter(cq)) {
-        return rdmux_cq_refused(cq, "rdmux_cq_arm", "cq");
-    }
     rdmux_cq_untell(cq, RDMUX_UNARMED);
     rdmux_cq_drain(cq);
     enum rdmux_status status = RDMUX_OK;
@@ -229,6 +223,18 @@ enum rdmux_status rdmux_cq_arm(struct rdmux_cq *cq)
         rdmux_cq_count_arm(cq);
     }
     rdmux_cq_rearm(cq);
+    return status;
+}
+
+enum rdmux_status rdmux_cq_arm(struct rdmux_cq *cq)
+{
+    if (cq == NULL) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_cq_arm: cq is NULL");
+    }
+    if (!rdmux_cq_enter(cq)) {
+        return rdmux_cq_refused(cq, "rdmux_cq_arm", "cq");
+    }
+    enum rdmux_status status = rdmux_cq_arm_inside(cq);
     rdmux_cq_leave(cq);
     return status;
 }

@@ -9,5 +9,7 @@
  * RDMUX_OK or RDMUX_TIMED_OUT. timeout_ms as in rdmux.h. */
 enum rdmux_status rdmux_cq_wait_until(struct rdmux_cq *cq, bool (*done)(void *user), void *user,
                                       int timeout_ms);
+/* Owner, inside a call: arms the cq as rdmux_cq_arm() does. */
+enum rdmux_status rdmux_cq_arm_inside(struct rdmux_cq *cq);
 
 #endif

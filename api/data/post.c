@@ -543,6 +543,19 @@ enum rdmux_status rdmux_post(struct rdmux_ep *ep, const struct rdmux_wr *wrs, si
     return status;
 }
 
+enum rdmux_status rdmux_ep_post(struct rdmux_ep *ep, const struct rdmux_wr *wr)
+{
+    uint64_t from = ep->send.head;
+    if (!takes_requests(ep) || !queue_simple(ep, wr)) {
+        enum rdmux_status status = rdmux_ep_queue(ep, wr);
+        if (status != RDMUX_OK) {
+            return status;
+        }
+    }
+    start_requests(ep, from, (wr->flags & RDMUX_MORE) != 0);
+    return RDMUX_OK;
+}
+
 /* --------------------------------------------------------------------------------- single calls */
 
 enum rdmux_status rdmux_send(struct rdmux_ep *ep, const void *buf, size_t length,

@@ -8,6 +8,9 @@
 
 /* Owner: posts waiting requests as far as the provider takes them. */
 void rdmux_ep_push(struct rdmux_ep *ep, bool more);
+/* Owner: posts one request, as rdmux_post() does. A full queue makes no progress, and no WRITABLE
+ * follows. [data path] */
+enum rdmux_status rdmux_ep_post(struct rdmux_ep *ep, const struct rdmux_wr *wr);
 /* Owner: makes requests wait until the path can take more, or lets them go on. */
 static inline void rdmux_ep_block(struct rdmux_ep *ep)
 {

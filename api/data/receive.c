@@ -252,6 +252,16 @@ enum rdmux_status rdmux_recv(struct rdmux_ep *ep, void *buf, size_t length, stru
     return status;
 }
 
+enum rdmux_status rdmux_ep_post_receive(struct rdmux_ep *ep, const struct rdmux_wr *wr)
+{
+    uint64_t from = ep->recv.head;
+    enum rdmux_status status = queue_receive(ep, wr);
+    if (status == RDMUX_OK) {
+        offer_receives(ep, from);
+    }
+    return status;
+}
+
 enum rdmux_status rdmux_post_recv(struct rdmux_ep *ep, const struct rdmux_wr *wrs, size_t count,
                                   size_t *posted)
 {

@@ -5,6 +5,8 @@
 
 #include "api/core/ep.h"
 
+/* Owner: posts one receive, as rdmux_post_recv() does. [data path] */
+enum rdmux_status rdmux_ep_post_receive(struct rdmux_ep *ep, const struct rdmux_wr *wr);
 /* Owner: tells a new path of all receives posted so far. */
 void rdmux_ep_offer_all_receives(struct rdmux_ep *ep);
 /* Owner: after a move, tells the path of the receives from this place on, which have their

@@ -154,6 +154,9 @@ static enum rdmux_status check_endpoint(const struct rdmux_ep *ep, const struct 
                       "is on its way already; the owner of its next cq has it from RDMUX_WC_MOVED "
                       "on");
     }
+    if ((ep->events & RDMUX_EVENT_LAYER) != 0) {
+        return refuse(ep, RDMUX_INVALID, "belongs to a stream");
+    }
     if (ep->srq != NULL) {
         return refuse(ep, RDMUX_INVALID, "takes its receives from an SRQ, which stays on its cq");
     }

@@ -209,6 +209,42 @@ static enum rdmux_status wait_for_answer(struct rdmux_remote *remote, int timeou
             : "the endpoint ended, or the path could not take the region");
 }
 
+enum rdmux_status rdmux_remote_begin(struct rdmux_ep *ep, const struct rdmux_token *token,
+                                     bool announced, struct rdmux_remote **out)
+{
+    if (ep->is_rdmacm) {
+        return rdmux_fail(RDMUX_UNSUPPORTED,
+                          "rdmux_remote_import: the peer is not rdmux and knows no tokens; use "
+                          "rdmux_remote_import_raw()");
+    }
+    if (ep->phase > RDMUX_PHASE_READY || (ep->phase == RDMUX_PHASE_SETUP && !announced)) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_remote_import: the endpoint %s",
+                          ep->phase == RDMUX_PHASE_SETUP
+                              ? "is not connected yet; use timeout 0, or wait"
+                              : "has ended");
+    }
+    struct rdmux_remote *remote = rdmux_allocate(ep->fabric, sizeof(*remote));
+    struct rdmux_token *kept = remote == NULL ? NULL : rdmux_secret_allocate(ep->fabric);
+    if (kept == NULL) {
+        rdmux_release(ep->fabric, remote);
+        return rdmux_fail(RDMUX_NO_MEMORY, "rdmux_remote_import: out of memory");
+    }
+    *kept = *token;
+    remote->token = kept;
+    remote->ep = ep;
+    rdmux_remote_enter(remote, RDMUX_REMOTE_ASKING, RDMUX_IN_PROGRESS);
+    remote->id = ++ep->imports.next_id;
+    remote->is_announced = announced;
+    rdmux_fast_path_aim(remote);
+    rdmux_list_init(&remote->ready_link);
+    rdmux_list_append(&ep->imports.all, &remote->link);
+    if (ep->phase == RDMUX_PHASE_READY && !rdmux_failover_is_moving(ep)) {
+        rdmux_remote_ask(remote);
+    }
+    *out = remote;
+    return RDMUX_OK;
+}
+
 enum rdmux_status rdmux_remote_import(struct rdmux_ep *ep, const struct rdmux_token *token,
                                       int timeout_ms, struct rdmux_remote **out)
 {
@@ -228,41 +264,9 @@ enum rdmux_status rdmux_remote_import(struct rdmux_ep *ep, const struct rdmux_to
     if (!rdmux_cq_enter(ep->cq)) {
         return rdmux_cq_refused(ep->cq, "rdmux_remote_import", "endpoint");
     }
-    enum rdmux_status status = RDMUX_OK;
-    struct rdmux_remote *remote = NULL;
-    if (ep->is_rdmacm) {
-        status = rdmux_fail(RDMUX_UNSUPPORTED,
-                            "rdmux_remote_import: the peer is not rdmux and knows no tokens; use "
-                            "rdmux_remote_import_raw()");
-    } else if (ep->phase > RDMUX_PHASE_READY ||
-               (ep->phase == RDMUX_PHASE_SETUP && timeout_ms != 0)) {
-        status = rdmux_fail(RDMUX_INVALID, "rdmux_remote_import: the endpoint %s",
-                            ep->phase == RDMUX_PHASE_SETUP
-                                ? "is not connected yet; use timeout 0, or wait"
-                                : "has ended");
-    } else {
-        remote = rdmux_allocate(ep->fabric, sizeof(*remote));
-        struct rdmux_token *kept = remote == NULL ? NULL : rdmux_secret_allocate(ep->fabric);
-        if (kept == NULL) {
-            status = rdmux_fail(RDMUX_NO_MEMORY, "rdmux_remote_import: out of memory");
-            rdmux_release(ep->fabric, remote);
-            remote = NULL;
-        } else {
-            *kept = *token;
-            remote->token = kept;
-        }
-    }
-    if (remote != NULL) {
-        remote->ep = ep;
-        rdmux_remote_enter(remote, RDMUX_REMOTE_ASKING, RDMUX_IN_PROGRESS);
-        remote->id = ++ep->imports.next_id;
-        remote->is_announced = timeout_ms == 0;
-        rdmux_fast_path_aim(remote);
-        rdmux_list_init(&remote->ready_link);
-        rdmux_list_append(&ep->imports.all, &remote->link);
-        if (ep->phase == RDMUX_PHASE_READY && !rdmux_failover_is_moving(ep)) {
-            rdmux_remote_ask(remote);
-        }
+    struct rdmux_remote *remote;
+    enum rdmux_status status = rdmux_remote_begin(ep, token, timeout_ms == 0, &remote);
+    if (status == RDMUX_OK) {
         status = timeout_ms == 0 ? RDMUX_IN_PROGRESS : wait_for_answer(remote, timeout_ms);
         if (status == RDMUX_OK || status == RDMUX_IN_PROGRESS) {
             *out = remote;

@@ -6,6 +6,10 @@
 #include "api/core/ep.h"
 #include "api/core/remote.h"
 
+/* Owner: begins an import as rdmux_remote_import() does, with a valid token, and does not wait for
+ * the answer. announced: RDMUX_WC_REMOTE_READY follows. */
+enum rdmux_status rdmux_remote_begin(struct rdmux_ep *ep, const struct rdmux_token *token,
+                                     bool announced, struct rdmux_remote **out);
 /* Owner: asks the peer to resolve the token. */
 void rdmux_remote_ask(struct rdmux_remote *remote);
 /* Owner: handle the answer of the peer (IMPORTED) and its revocation of a region (REVOKE). */

@@ -112,6 +112,13 @@ static enum rdmux_status join_end(struct rdmux_ep *ep, int timeout_ms)
     return RDMUX_OK;
 }
 
+void rdmux_ep_begin_shutdown(struct rdmux_ep *ep)
+{
+    if (ep->phase == RDMUX_PHASE_READY && !ep->flow.is_shutdown_asked) {
+        (void)shut_down(ep, 0);
+    }
+}
+
 enum rdmux_status rdmux_ep_shutdown(struct rdmux_ep *ep, int timeout_ms)
 {
     if (ep == NULL || timeout_ms < -1) {

@@ -5,6 +5,9 @@
 
 #include "api/core/ep.h"
 
+/* Owner: begins the orderly end of a connected endpoint, as rdmux_ep_shutdown() with timeout 0 does.
+ * Does nothing in any other phase. */
+void rdmux_ep_begin_shutdown(struct rdmux_ep *ep);
 /* Owner: after the flush of a shutdown, sends END to the peer or reports the failure. */
 void rdmux_ep_end_after_flush(struct rdmux_ep *ep);
 /* Owner: a shutdown was asked of an rdmacm endpoint. Ends the connection once all requests are
