@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+enum { SKIP_MAX = 63 }; /* most large reads in a row that offer no direct receive */
+
 static enum rdmux_status post_receive(struct rdmux_stream *stream, struct rdmux_sge piece,
                                       void *context)
 {
@@ -65,7 +67,7 @@ static void offer_direct(struct rdmux_stream *stream)
     if (rest < stream->ring_size || rest - stream->ring_size < stream->direct_min) {
         return;
     }
-    if (in->direct.is_posted || in->has_fin || !in->is_greeted || !stream->out.has_greeted ||
+    if (in->skip != 0 || in->direct.is_posted || in->has_fin || !in->is_greeted || !stream->out.has_greeted ||
         stream->is_broken || stream->ep->phase != RDMUX_PHASE_READY ||
         sends->head - sends->tail >= sends->depth ||
         receives->head - receives->tail >= receives->depth) {
@@ -216,6 +218,7 @@ static const char *take_bulk(struct rdmux_stream *stream, const struct rdmux_wc 
     }
     in->filled += wc->length;
     in->direct_bytes += wc->length;
+    in->skip_next = 0;
     return NULL;
 }
 
@@ -263,6 +266,14 @@ static const char *take_message(struct rdmux_stream *stream, const struct rdmux_
     }
 }
 
+/* The peer has used the direct receive up without bytes, mostly as it does not lend its own. An offer
+ * costs both sides some messages, so the next ones become rarer. */
+static void declined(struct rdmux_stream_in *in)
+{
+    in->skip_next = in->skip_next < SKIP_MAX / 2 ? 2 * in->skip_next + 1 : SKIP_MAX;
+    in->skip = in->skip_next;
+}
+
 void rdmux_stream_received(struct rdmux_stream *stream, const struct rdmux_wc *wc)
 {
     struct rdmux_stream_in *in = &stream->in;
@@ -281,6 +292,9 @@ void rdmux_stream_received(struct rdmux_stream *stream, const struct rdmux_wc *w
     }
     if (is_direct) {
         in->direct.is_posted = false;
+        if (rdmux_stream_imm_kind(wc->imm) != RDMUX_STREAM_BULK) {
+            declined(in);
+        }
     } else {
         (void)post_slot(stream, wc->context); /* a failure is the endpoint's end */
     }

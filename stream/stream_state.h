@@ -81,6 +81,8 @@ struct rdmux_stream_in {
     struct rdmux_stream_list read;
     uint64_t filled; /* of the lent read */
     struct rdmux_stream_direct direct;
+    uint32_t skip;      /* large reads from now on that offer no direct receive */
+    uint32_t skip_next; /* after another one that the peer declines */
     uint64_t bytes;
     uint64_t direct_bytes;
 };
