@@ -59,6 +59,8 @@ enum {
 #define NEEDS_FENCE ((uint64_t)RDMUX_CAP_FENCE)
 #define NEEDS_SRQ ((uint64_t)RDMUX_CAP_SRQ)
 #define NEEDS_ATOMIC_DEVICE ((uint64_t)RDMUX_CAP_ATOMIC_DEVICE)
+/* What a stream needs. */
+#define NEEDS_STREAM (NEEDS_SEND | NEEDS_WRITE | NEEDS_IMM)
 /* Not a capability: the path has PLACED, or a read behind the writes; see settle_writes(). */
 #define NEEDS_SETTLED (UINT64_C(1) << 62)
 /* Capabilities of nearly every path. A path with all of them is judged by every rule whose own
@@ -128,6 +130,7 @@ extern const struct suite small_suite;
 extern const struct suite sockets_suite;
 extern const struct suite sparse_suite;
 extern const struct suite srq_suite;
+extern const struct suite streams_suite;
 extern const struct suite transfer_suite;
 extern const struct suite unpromised_suite;
 extern const struct suite wakeup_suite;

@@ -25,7 +25,7 @@ const struct suite *const suites[] = {
     &crossing_suite,  &limits_suite,   &srq_suite,        &imports_suite,   &duplex_suite,
     &flags_suite,     &lists_suite,    &sockets_suite,    &endpoints_suite, &asleep_suite,
     &generated_suite, &counts_suite,   &overtaking_suite, &sharing_suite,   &another_cq_suite,
-    &callers_suite,
+    &callers_suite,   &streams_suite,
 };
 
 const size_t suite_count = COUNT_OF(suites);
