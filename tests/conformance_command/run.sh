@@ -62,12 +62,12 @@ start_server() {
 the_document_has_these_rules_and_titles() {
     # A title may continue on the next line.
     tr -s '\n ' '  ' <"$root/docs/SEMANTICS.md" |
-        grep -oE -- '- \*\*[0-9FN]+\.[0-9]+ [^*]*\.\*\*' |
+        grep -oE -- '- \*\*[0-9FNS]+\.[0-9]+ [^*]*\.\*\*' |
         sed -E 's/^- \*\*([^ ]+) (.*)\.\*\*$/\1\t\2/' >"$scratch/document"
     cut -f1,2 "$scratch/rules" | diff "$scratch/document" - || fail 'SEMANTICS.md < > rules.def'
     (($(wc -l <"$scratch/document") >= 60)) || fail 'fewer than 60 rules'
     # Every number at the beginning of a rule was parsed.
-    (($(grep -cE '^- \*\*[0-9FN]+\.' "$root/docs/SEMANTICS.md") == $(wc -l <"$scratch/document"))) ||
+    (($(grep -cE '^- \*\*[0-9FNS]+\.' "$root/docs/SEMANTICS.md") == $(wc -l <"$scratch/document"))) ||
         fail 'a rule of SEMANTICS.md has no title'
 }
 
