@@ -126,7 +126,7 @@ mutation_can_build() {
 # rdmux_verbs the plug-in of RDMA devices.
 mutation_folders() {
     case $1 in
-    rdmux) printf '%s\n' api negotiation providers shm tcp_fallback ;;
+    rdmux) printf '%s\n' api negotiation providers shm stream tcp_fallback ;;
     rdmux_verbs) printf '%s\n' verbs roce iwarp providers ;;
     esac
 }
