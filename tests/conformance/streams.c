@@ -34,8 +34,8 @@ static struct rdmux_cq *cq_of(const struct end *end)
     return end->has_own_cq ? NULL : end->side->queue.cq;
 }
 
-/* Connects or accepts a stream whose endpoint has these options. */
-static struct end open_with(struct side *side, bool has_own_cq, const struct rdmux_ep_attr *ep)
+/* Connects or accepts a stream whose endpoint has these options, and may have ended. */
+static struct end open_any(struct side *side, bool has_own_cq, const struct rdmux_ep_attr *ep)
 {
     struct end end = { .side = side, .has_own_cq = has_own_cq };
     const struct rdmux_stream_attr attr = stream_attr_of(ep);
@@ -46,6 +46,13 @@ static struct end open_with(struct side *side, bool has_own_cq, const struct rdm
         EXPECT_OK(
             rdmux_stream_accept(side->listener, cq_of(&end), &attr, side->patient_ms, &end.stream));
     }
+    return end;
+}
+
+/* The same, with a peer that keeps it. */
+static struct end open_with(struct side *side, bool has_own_cq, const struct rdmux_ep_attr *ep)
+{
+    struct end end = open_any(side, has_own_cq, ep);
     struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
     check_endpoint(side, rdmux_stream_ep(end.stream), &info);
     return end;
@@ -843,7 +850,7 @@ static void no_stream(struct side *side)
         side_end(side);
         return;
     }
-    struct end end = open_with(side, true, &ep);
+    struct end end = open_any(side, true, &ep);
     uint8_t byte;
     size_t got = 0;
     EXPECT_OK(rdmux_stream_wait(end.stream, RDMUX_STREAM_END, side->patient_ms));

@@ -176,7 +176,9 @@ static bool try_open(struct meter *meter, const char *path, bool own, long fails
                                                     pair->address, NULL, 0, &streams.a);
     if (status == RDMUX_IN_PROGRESS) {
         /* An endpoint that lacks memory later ends, with a status. */
-        (void)rdmux_stream_accept(pair->listener, NULL, NULL, 200, &streams.b);
+        enum rdmux_status accepted = rdmux_stream_accept(pair->listener, NULL, NULL, 200,
+                                                         &streams.b);
+        assert_true(accepted == RDMUX_OK || accepted == RDMUX_TIMED_OUT);
         CHECK_OK(rdmux_stream_wait(streams.a, RDMUX_STREAM_WRITE, PATIENT_MS));
     } else {
         CHECK_STATUS(status, RDMUX_NO_MEMORY);
