@@ -94,6 +94,13 @@ static uint64_t take_unread(struct rdmux_stream *stream, const struct list *list
     return taken;
 }
 
+/* Notes that the program is to be told by an entry. A cq of the stream's own has none: the program
+ * waits, or arms. */
+static void want(struct rdmux_stream *stream, uint32_t event)
+{
+    stream->wants |= stream->own_cq == NULL ? event : 0;
+}
+
 /* The status of a read that has no bytes. */
 static enum rdmux_status nothing_to_read(struct rdmux_stream *stream, const char *call)
 {
@@ -103,7 +110,7 @@ static enum rdmux_status nothing_to_read(struct rdmux_stream *stream, const char
     if (stream->is_ended) {
         return rdmux_stream_fail_ended(stream, call);
     }
-    stream->wants |= RDMUX_STREAM_READ;
+    want(stream, RDMUX_STREAM_READ);
     return rdmux_again("rdmux_stream_read: nothing is here yet; wait for RDMUX_STREAM_READ");
 }
 
@@ -153,7 +160,7 @@ static enum rdmux_status read_all(struct rdmux_stream *stream, const char *call,
     if (rdmux_stream_is_readable(stream)) {
         return finish_lent_read(stream, call, got);
     }
-    stream->wants |= RDMUX_STREAM_READ;
+    want(stream, RDMUX_STREAM_READ);
     return rdmux_again("rdmux_stream_read: not all bytes are here yet; wait for RDMUX_STREAM_READ");
 }
 
@@ -262,7 +269,7 @@ enum rdmux_status rdmux_stream_consume(struct rdmux_stream *stream, size_t lengt
 
 static enum rdmux_status no_room(struct rdmux_stream *stream)
 {
-    stream->wants |= RDMUX_STREAM_WRITE;
+    want(stream, RDMUX_STREAM_WRITE);
     return rdmux_again("rdmux_stream_write: the peer has no room yet; wait for RDMUX_STREAM_WRITE");
 }
 

@@ -4,6 +4,7 @@
 
 #include "api/core/remote.h"
 #include "api/data/completion.h"
+#include "api/progress/cq_owner.h"
 #include "stream/stream_receive.h"
 #include "stream/stream_send.h"
 #include "stream/stream_state.h"
@@ -132,6 +133,7 @@ static struct rdmux_wc *stream_take(struct rdmux_ep *ep, struct rdmux_wc *at,
     take_entries(stream);
     rdmux_stream_fill(stream);
     rdmux_stream_push(stream);
+    rdmux_cq_note_news(ep->cq); /* for a thread that waits for the other direction */
     stream->is_taking = false;
     return stream->own_cq == NULL ? tell_all(stream, at, end) : at;
 }

@@ -67,8 +67,8 @@ static void offer_direct(struct rdmux_stream *stream)
     if (rest < stream->ring_size || rest - stream->ring_size < stream->direct_min) {
         return;
     }
-    if (in->skip != 0 || in->direct.is_posted || in->has_fin || !in->is_greeted || !stream->out.has_greeted ||
-        stream->is_broken || stream->ep->phase != RDMUX_PHASE_READY ||
+    if (in->skip != 0 || in->direct.is_posted || in->has_fin || !in->is_greeted ||
+        !stream->out.has_greeted || stream->is_broken || stream->ep->phase != RDMUX_PHASE_READY ||
         sends->head - sends->tail >= sends->depth ||
         receives->head - receives->tail >= receives->depth) {
         return;

@@ -45,6 +45,9 @@ enum rdmux_status rdmux_stream_wait(struct rdmux_stream *stream, uint32_t events
         return status;
     }
     struct waiting waiting = { stream, events };
+    if (stream->own_cq == NULL) {
+        stream->wants &= ~events; /* this call tells, instead of an entry */
+    }
     if (!has_come(&waiting)) {
         if (timeout_ms == 0) {
             rdmux_ep_progress(stream->ep);

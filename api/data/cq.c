@@ -91,12 +91,16 @@ size_t rdmux_fast_path_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max
 }
 
 /* Returns how often a call polls the descriptors, 1 us each, before it sleeps: answers of a peer on
- * this host arrive sooner than a sleeper wakes. 0 on a single processor, which the peer needs, and
- * without a service thread. */
+ * this host arrive sooner than a sleeper wakes. 0 on a single processor, which the peer needs,
+ * without a service thread, and on a serialized cq: what keeps its descriptors readable may be for
+ * another sleeper, who waits for this call to step out. */
 static uint32_t looks_before_sleep(const struct rdmux_cq *cq)
 {
     enum { LOOKS = 50 };
-    return cq->fabric->processors > 1 && !rdmux_fabric_is_manual(cq->fabric) ? LOOKS : 0;
+    return cq->fabric->processors > 1 && !rdmux_fabric_is_manual(cq->fabric) &&
+                   (cq->fence & RDMUX_ENTER_SERIALIZED) == 0
+               ? LOOKS
+               : 0;
 }
 
 static uint64_t until_of(struct rdmux_cq *cq, int timeout_ms)

@@ -44,6 +44,12 @@ static inline void rdmux_cq_count_arm(struct rdmux_cq *cq)
     cq->counts.arms++;
 }
 
+/* Owner: something happened that a sleeping call may wait for, and that is no entry. */
+static inline void rdmux_cq_note_news(struct rdmux_cq *cq)
+{
+    cq->counts.errands += cq->askers != 0;
+}
+
 /* Owner: keeps the descriptor of an armed cq readable, or ends that. */
 void rdmux_cq_tell(struct rdmux_cq *cq);
 void rdmux_cq_untell(struct rdmux_cq *cq, enum rdmux_arming next);

@@ -132,7 +132,7 @@ struct writer {
     enum rdmux_status status;
 };
 
-enum { THREAD_BYTES = 1 << 20 };
+enum { THREAD_BYTES = 1 << 18 };
 
 static void *write_numbers(void *user)
 {

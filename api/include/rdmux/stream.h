@@ -247,7 +247,8 @@ RDMUX_API enum rdmux_status rdmux_stream_shutdown(struct rdmux_stream *stream, i
  * Returns at once if nothing can be waited for.
  * events      RDMUX_STREAM_READ, RDMUX_STREAM_WRITE, RDMUX_STREAM_END; at least one.
  * timeout_ms  0: looks once.
- * Threads     Its cq. Entries of other objects on a cq of the program wait for the next poll.
+ * Threads     Its cq. Entries of other objects on a cq of the program wait for the next poll. The
+ *             call withdraws the stream's own entries for these events.
  * Errors      RDMUX_AGAIN (timeout 0), RDMUX_TIMED_OUT, RDMUX_INVALID, RDMUX_IO. The failure of a
  *             stream is RDMUX_OK here: the read or write that follows returns it.
  */
