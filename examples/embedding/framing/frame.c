@@ -12,6 +12,12 @@ bool frame_send(struct link *link, void *bytes, size_t length)
     return link_write(link, pieces, 2);
 }
 
+static int fail(struct frame *frame, const char *why)
+{
+    frame->why = why;
+    return -1;
+}
+
 int frame_receive(struct link *link, struct frame *frame)
 {
     uint64_t header = 0;
@@ -19,17 +25,25 @@ int frame_receive(struct link *link, struct frame *frame)
     if (got == 0) {
         return 0;
     }
-    if (got != sizeof(header) || be64toh(header) > FRAME_MAX) {
-        return -1;
+    if (got != sizeof(header)) {
+        return fail(frame, got < 0 ? link_error() : "the peer has ended within a header");
     }
-    frame->length = (size_t)be64toh(header);
+    header = be64toh(header);
+    if (header > FRAME_MAX) {
+        return fail(frame, "a frame is longer than FRAME_MAX: the peer does not speak frames");
+    }
+    frame->length = (size_t)header;
     if (frame->length > frame->room) {
         free(frame->bytes);
         frame->bytes = malloc(frame->length);
         frame->room = frame->bytes != NULL ? frame->length : 0;
     }
     if (frame->length > frame->room) {
-        return -1;
+        return fail(frame, "no memory for a frame");
     }
-    return link_read(link, frame->bytes, frame->length) == (long)frame->length ? 1 : -1;
+    got = link_read(link, frame->bytes, frame->length);
+    if (got != (long)frame->length) {
+        return fail(frame, got < 0 ? link_error() : "the peer has ended within a frame");
+    }
+    return 1;
 }

@@ -13,6 +13,7 @@ struct frame {
     uint8_t *bytes; /* of frame_receive(), which makes room; the caller frees them in the end */
     size_t length;
     size_t room;
+    const char *why; /* after a result of -1 */
 };
 
 bool frame_send(struct link *link, void *bytes, size_t length);

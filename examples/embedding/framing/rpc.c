@@ -25,12 +25,13 @@ static void serve(struct link *link)
             frame.bytes[i] = byte >= 'a' && byte <= 'z' ? (uint8_t)(byte - 'a' + 'A') : byte;
         }
         if (!frame_send(link, frame.bytes, frame.length)) {
+            frame.why = link_error();
             result = -1;
             break;
         }
     }
     if (result < 0) {
-        fprintf(stderr, "rpc: a client has broken off\n");
+        fprintf(stderr, "rpc: a client has broken off: %s\n", frame.why);
     }
     free(frame.bytes);
 }
@@ -61,8 +62,12 @@ static void call(const char *address, char **files)
     }
     for (; files[calls] != NULL; calls++) {
         read_file(files[calls], &request);
-        if (!frame_send(link, request.bytes, request.length) || frame_receive(link, &answer) != 1) {
+        if (!frame_send(link, request.bytes, request.length)) {
             server_fail("call", link_error());
+        }
+        answer.why = "the server has gone";
+        if (frame_receive(link, &answer) != 1) {
+            server_fail("answer", answer.why);
         }
         fwrite(answer.bytes, 1, answer.length, stdout);
     }
