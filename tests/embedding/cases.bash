@@ -10,6 +10,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build=${RDMUX_BUILD:-$root/build/dev}
 examples=${RDMUX_EXAMPLES:-$build/examples}
 part=$0
+PATH=$PATH:/usr/sbin:/sbin # of mke2fs, e2fsck, debugfs
 limit=240 # seconds for one program
 scratch=
 

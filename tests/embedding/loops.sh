@@ -21,19 +21,22 @@ says_how_it_is_used() {
 
 # A lost wake-up is a client that waits for ever: each has one call under way at a time.
 echoes_all_calls() {
-    local i callers=()
+    local i clients=50 callers=()
+    case $RDMUX_PATHS in
+    ib | roce | iwarp) clients=2 ;; # a guest's processor opens few paths at a time within their time limit
+    esac
     serve "$loops/$1" serve 127.0.0.1:0
     for i in 1 2 3; do
-        start "$scratch/caller.$i" run "$loops/$1" call "$address" 50 200
+        start "$scratch/caller.$i" run "$loops/$1" call "$address" "$clients" 200
         callers[i]=$pid
     done
     for i in 1 2 3; do
         ends_well "${callers[i]}" "$scratch/caller.$i.err"
         went_over_path "$(<"$scratch/caller.$i")"
-        grep -q '^10000 calls of 50 clients echoed over ' "$scratch/caller.$i"
+        grep -q "^$((200 * clients)) calls of $clients clients echoed over " "$scratch/caller.$i"
     done
     stop_server
-    same "$(tail -n 1 "$scratch/server")" '30000 calls echoed' server
+    same "$(tail -n 1 "$scratch/server")" "$((600 * clients)) calls echoed" server
 }
 
 outlives_killed_clients() {

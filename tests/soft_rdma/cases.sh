@@ -433,6 +433,15 @@ rdmux_examples() {
     done
 }
 
+# rdmux_real_code PROVIDER: a loop of examples/loops, and the programs of examples/embedding, unchanged.
+rdmux_real_code() {
+    local tests=$RDMUX_SOURCE/tests/embedding
+    export RDMUX_EXAMPLES=$examples
+    bash "$tests/loops.sh" echoes_all_calls "$1" epoll || fail "the loop of epoll failed over $1"
+    bash "$tests/real_code.sh" --streams "$1" | tee /tmp/real_code
+    ! grep -q '# SKIP' /tmp/real_code || fail 'something was left out'
+}
+
 # rdmux_stalls WHAT...: the address of soft iWARP drops packets that match a filter; the other
 # adapter's address names the peers.
 rdmux_stalls() {
@@ -574,6 +583,11 @@ rdmux_examples_between_hosts_a() {
     serve_example rpc 1
     end_well
 
+    : >/tmp/server
+    in_background "$examples/embedding/rpc_stream" serve '*:0' 1 >/tmp/server
+    notify_address embedding_rpc
+    end_well
+
     serve_example event_loop
     await 'event_loop is done'
     kill -TERM "$started"
@@ -603,6 +617,11 @@ rdmux_examples_between_hosts_b() {
     "$examples/rpc" call "$address" 1000 | tee /tmp/said
     grep -q '^1000 calls answered' /tmp/said || fail 'not every call was answered'
     went_over /tmp/said
+
+    address=$(await 'embedding_rpc serves')
+    "$examples/embedding/rpc_stream" call "$address" /tmp/original 2>/tmp/said >/tmp/answer
+    went_over /tmp/said
+    tr '[:lower:]' '[:upper:]' </tmp/original | cmp - /tmp/answer
 
     address=$(await 'event_loop serves')
     mkfifo /tmp/lines

@@ -381,6 +381,7 @@ between=(--case failure)
 
 # rdmux_over PROVIDER: all cases with this tree's programs over one path.
 rdmux_over() {
+    local name missing
     # Over tcp only another host differs from this one, over shm nothing does.
     if [[ $1 == roce || $1 == iwarp || $level == thorough ]]; then
         check "rdmux conformance over $1 in a guest" briefly guest --seconds 900 "${programs[@]}" -- \
@@ -391,6 +392,14 @@ rdmux_over() {
     if [[ $1 == roce || $1 == iwarp || $level == thorough ]]; then
         check "the examples over $1 in a guest" guest --seconds 600 "${programs[@]}" -- \
             rdmux_examples "$1"
+        name="an event loop, framed calls, TLS and a block device over $1 in a guest"
+        missing=$(bash "$root/tests/embedding/real_code.sh" --missing)
+        if [[ -z $missing ]]; then
+            check "$name" guest --seconds 900 --memory 1024 "${programs[@]}" --with "$root/tests/embedding" \
+                --with "$root/examples" -- rdmux_real_code "$1"
+        elif is_of_part && [[ $name =~ $wanted ]]; then
+            cannot "$name" "not installed: $missing; scripts/setup installs it"
+        fi
     fi
     if [[ $1 == roce || $1 == iwarp ]]; then
         check "no request by a dead key completes with success over $1" \
