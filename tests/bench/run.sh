@@ -58,6 +58,10 @@ for what in pingpong:8 pingpong:4K round:8 sleep:8 sized:8 single:8 coalesced:32
     run_case "raw_tcp ${what/:/ }" raw_tcp "${what%:*}" "${what#*:}" 0.01
 done
 run_case "raw_tcp stream 64K system" raw_tcp stream 64K 0.01 system
+for what in call:4 mixed:1M block:4K; do
+    run_case "framed_socket ${what/:/ }" framed_socket auto "${what%:*}" "${what#*:}" 0.01
+done
+run_case "tls_socket 16K" tls_socket auto 16K 0.01
 run_case "many_peers epoll 70" many_peers epoll 70 0.01
 
 # CPU time is printed per operation. A span shorter than a round trip still has one operation.
@@ -75,6 +79,10 @@ done
 for path in tcp shm; do
     run_case "connections $path" connections "$path" 0.01
     run_case "sized $path 100" sized "$path" 100 0.01
+    for what in call:4 mixed:1M block:4K; do
+        run_case "framed_stream $path ${what/:/ }" framed_stream "$path" "${what%:*}" "${what#*:}" 0.01
+    done
+    run_case "tls_stream $path 16K" tls_stream "$path" 16K 0.01
     run_case "many_peers $path 70" many_peers "$path" 70 0.01
     run_case "many_peers idle-$path 3" many_peers "idle-$path" 3 0.01
     for what in fairness:4K alone:8 polling:8 empty:8 idle:8; do
@@ -319,7 +327,7 @@ refusals() {
         fi
     done <<END
 nothing-of-that-name:tcp nothing-of-that-name
-fair, idle, many, setup, shm, tcp:nothing-of-that-name
+fair, idle, many, setup, shm, stream, tcp:nothing-of-that-name
 tcp-connections-10k:--quick tcp-connections-10k
 tcp-connections-10k:tcp-latency-8 tcp-connections-10k --quick
 --nonsense:--quick --nonsense
