@@ -30,9 +30,9 @@
 #include <unistd.h>
 
 enum {
-    KNOWN_FLAGS = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_SERVICE_THREAD |
-                  RDMUX_FABRIC_NO_WORKER_THREAD | RDMUX_FABRIC_NO_DEFAULT_PLUGINS |
-                  RDMUX_FABRIC_FIND_REGIONS,
+    KNOWN_FABRIC_FLAGS = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_SERVICE_THREAD |
+                         RDMUX_FABRIC_NO_WORKER_THREAD | RDMUX_FABRIC_NO_DEFAULT_PLUGINS |
+                         RDMUX_FABRIC_FIND_REGIONS,
 };
 
 static uint64_t monotonic_ns(void *user)
@@ -121,9 +121,9 @@ static enum rdmux_status take_attr(const struct rdmux_fabric_attr *from,
         }
         memcpy(to, from, from->size < sizeof(*to) ? from->size : sizeof(*to));
     }
-    if ((to->flags & ~(uint32_t)KNOWN_FLAGS) != 0) {
+    if ((to->flags & ~(uint32_t)KNOWN_FABRIC_FLAGS) != 0) {
         return rdmux_fail(RDMUX_INVALID, "rdmux_fabric_open: attr.flags 0x%x are unknown",
-                          to->flags & ~(uint32_t)KNOWN_FLAGS);
+                          to->flags & ~(uint32_t)KNOWN_FABRIC_FLAGS);
     }
     enum rdmux_status status = check_plugins(to);
     return status == RDMUX_OK ? check_hooks(to) : status;

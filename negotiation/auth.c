@@ -20,8 +20,8 @@
 #include <unistd.h>
 
 enum {
-    KNOWN_FLAGS = RDMUX_AUTH_REQUIRE_ENCRYPTION,
-    RECORD_MAX = 2048,      /* bytes that this side puts into a record; a session reserves them */
+    KNOWN_AUTH_FLAGS = RDMUX_AUTH_REQUIRE_ENCRYPTION,
+    OWN_RECORD_MAX = 2048,  /* bytes that this side puts into a record; a session reserves them */
     KEY_FILE_MAX = 1 << 20, /* bytes */
     CERTIFICATES_MAX = 16 << 10, /* bytes of a peer's certificates, chain included */
 };
@@ -246,7 +246,7 @@ static enum rdmux_status make_control_context(struct rdmux_auth *auth,
     (void)SSL_CTX_set_options(context, SSL_OP_CLEANSE_PLAINTEXT); /* tokens come this way */
     SSL_CTX_set_max_cert_list(context, CERTIFICATES_MAX);
     rdmux_tls_prepare(context, auth, role);
-    if (SSL_CTX_set_max_send_fragment(context, RECORD_MAX) != 1) {
+    if (SSL_CTX_set_max_send_fragment(context, OWN_RECORD_MAX) != 1) {
         return no_such_tls();
     }
     return auth->method == RDMUX_AUTH_CERT ? take_certificate(auth, attr, context) : RDMUX_OK;
@@ -299,8 +299,9 @@ static enum rdmux_status check_trusted(struct rdmux_fabric *fabric,
     return host->check_filter(fabric, "auth.trusted", trusted);
 }
 
-static enum rdmux_status check_attr(struct rdmux_fabric *fabric, const struct rdmux_auth_host *host,
-                                    const struct rdmux_fabric_auth *attr)
+static enum rdmux_status check_auth_attr(struct rdmux_fabric *fabric,
+                                         const struct rdmux_auth_host *host,
+                                         const struct rdmux_fabric_auth *attr)
 {
     bool psk = attr->method == RDMUX_AUTH_PSK;
     if (!psk && attr->method != RDMUX_AUTH_CERT) {
@@ -308,9 +309,9 @@ static enum rdmux_status check_attr(struct rdmux_fabric *fabric, const struct rd
                           "auth.method %u is neither RDMUX_AUTH_PSK nor RDMUX_AUTH_CERT",
                           attr->method);
     }
-    if ((attr->flags & ~(uint32_t)KNOWN_FLAGS) != 0) {
+    if ((attr->flags & ~(uint32_t)KNOWN_AUTH_FLAGS) != 0) {
         return rdmux_fail(RDMUX_INVALID, "auth.flags 0x%x are unknown",
-                          attr->flags & ~(uint32_t)KNOWN_FLAGS);
+                          attr->flags & ~(uint32_t)KNOWN_AUTH_FLAGS);
     }
     const char *missing = attr->key_file == NULL            ? "key_file"
                           : !psk && attr->cert_file == NULL ? "cert_file"
@@ -366,7 +367,7 @@ enum rdmux_status rdmux_auth_create(struct rdmux_fabric *fabric, const struct rd
                           attr->size);
     }
     memcpy(&all, attr, attr->size < sizeof(all) ? attr->size : sizeof(all));
-    enum rdmux_status status = check_attr(fabric, host, &all);
+    enum rdmux_status status = check_auth_attr(fabric, host, &all);
     if (status != RDMUX_OK) {
         return status;
     }

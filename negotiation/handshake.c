@@ -477,7 +477,8 @@ static void take_no_path(struct rdmux_handshake *handshake, const struct handsha
     rdmux_handshake_no_path(handshake);
 }
 
-static void take_reject(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+static void take_peer_reject(struct rdmux_handshake *handshake,
+                             const struct handshake_happening *what)
 {
     struct rdmux_message message;
     if (rdmux_message_decode(what->bytes, what->size, &message) != RDMUX_OK) {
@@ -565,29 +566,29 @@ static const struct phase_rule {
     enum handshake_event event;
     reaction react;
 } phase_rules[] = {
-    { GREETING,  GOT_REJECT,  take_reject },
+    { GREETING,  GOT_REJECT,  take_peer_reject },
     { GREETING,  LOST,        channel_lost },
     { GREETING,  TIMED_OUT,   rdmux_handshake_greeting_overdue },
 
-    { WAITING,   GOT_REJECT,  take_reject },
+    { WAITING,   GOT_REJECT,  take_peer_reject },
     { WAITING,   PATH_FAILED, ignore_event }, /* of the previous attempt */
     { WAITING,   LOST,        channel_lost },
 
-    { OPENING,   GOT_REJECT,  take_reject },
+    { OPENING,   GOT_REJECT,  take_peer_reject },
     { OPENING,   GOT_FAILED,  peer_failed },
     { OPENING,   STEP_FAILED, attempt_step_failed },
     { OPENING,   PATH_FAILED, ignore_event }, /* of the previous attempt */
     { OPENING,   LOST,        channel_lost },
     { OPENING,   TIMED_OUT,   attempt_overdue },
 
-    { TRYING,    GOT_REJECT,  take_reject },
+    { TRYING,    GOT_REJECT,  take_peer_reject },
     { TRYING,    GOT_FAILED,  peer_failed },
     { TRYING,    STEP_FAILED, attempt_step_failed },
     { TRYING,    PATH_FAILED, attempt_step_failed },
     { TRYING,    LOST,        channel_lost },
     { TRYING,    TIMED_OUT,   attempt_overdue },
 
-    { FAILING,   GOT_REJECT,  take_reject },
+    { FAILING,   GOT_REJECT,  take_peer_reject },
     { FAILING,   GOT_FAILED,  peer_failed_too },
     { FAILING,   OPENED,      ignore_event },
     { FAILING,   CONNECTED,   ignore_event },

@@ -265,6 +265,15 @@ const uint8_t *rdmux_handshake_reject_data(const struct rdmux_handshake *handsha
 /* Name of the current state, for logs. */
 const char *rdmux_handshake_state(const struct rdmux_handshake *handshake);
 
+/* What a side has if its attributes are zero, and the most data sockets of a path. */
+enum {
+    RDMUX_DEFAULT_MAX_MESSAGE = 8 << 20, /* bytes */
+    RDMUX_DEFAULT_LIVENESS_MS = 10000,
+    RDMUX_DEFAULT_PATH_TIMEOUT_MS = 2000,
+    RDMUX_DEFAULT_SETUP_TIMEOUT_MS = 10000,
+    RDMUX_DATA_SOCKETS_MAX = 16,
+};
+
 /* Fills (check: compares) a proof buffer with the pattern of a nonce. */
 enum { RDMUX_PROOF_SIZE = 16384 };
 /* Total measuring time of one connection. */

@@ -10,9 +10,7 @@
 enum {
     DEFAULT_EXPECTED_SIZE = 4096,
     BANDWIDTH_EXPECTED_SIZE = 1 << 20,
-    DEFAULT_PATH_TIMEOUT_MS = 2000,
     LIVENESS_MIN_MS = 100,
-    DATA_SOCKETS_MAX = 16,
 };
 
 static struct rdmux_hello hello_of_config(const struct rdmux_handshake_config *config)
@@ -79,7 +77,7 @@ void rdmux_handshake_send_opening(struct rdmux_handshake *handshake)
     send_opening_bytes(handshake, handshake->greeting.opening_size);
 }
 
-static uint64_t smaller(uint64_t a, uint64_t b)
+static uint64_t smaller_value(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
@@ -93,9 +91,10 @@ static void grant_limits(struct rdmux_handshake *handshake)
     const struct rdmux_message_limits messages = rdmux_match_messages(ours, theirs, 0);
     granted->max_send = messages.send; /* until a path is opened */
     granted->max_recv = messages.receive;
-    granted->liveness_ms = (uint32_t)smaller(ours->liveness_ms, theirs->liveness_ms);
-    granted->data_sockets = (uint32_t)smaller(ours->data_sockets, theirs->data_sockets);
-    granted->path_timeout_ms = (uint32_t)smaller(ours->path_timeout_ms, theirs->path_timeout_ms);
+    granted->liveness_ms = (uint32_t)smaller_value(ours->liveness_ms, theirs->liveness_ms);
+    granted->data_sockets = (uint32_t)smaller_value(ours->data_sockets, theirs->data_sockets);
+    granted->path_timeout_ms = (uint32_t)smaller_value(ours->path_timeout_ms,
+                                                       theirs->path_timeout_ms);
     /* An untrusted peer may have sent any values. */
     if (granted->liveness_ms < LIVENESS_MIN_MS) {
         granted->liveness_ms = LIVENESS_MIN_MS;
@@ -103,11 +102,11 @@ static void grant_limits(struct rdmux_handshake *handshake)
     if (granted->data_sockets == 0) {
         granted->data_sockets = 1;
     }
-    if (granted->data_sockets > DATA_SOCKETS_MAX) {
-        granted->data_sockets = DATA_SOCKETS_MAX;
+    if (granted->data_sockets > RDMUX_DATA_SOCKETS_MAX) {
+        granted->data_sockets = RDMUX_DATA_SOCKETS_MAX;
     }
     if (granted->path_timeout_ms == 0) {
-        granted->path_timeout_ms = DEFAULT_PATH_TIMEOUT_MS;
+        granted->path_timeout_ms = RDMUX_DEFAULT_PATH_TIMEOUT_MS;
     }
     memcpy(granted->secret, is_acceptor(handshake) ? ours->secret : theirs->secret,
            sizeof(granted->secret));

@@ -205,13 +205,13 @@ struct tlv {
     const uint8_t *value;
 };
 
-struct reader {
+struct offer_reader {
     const uint8_t *in;
     size_t left;
 };
 
 /* False: the rest is not a TLV. Not to be called at the end. */
-static bool next_tlv(struct reader *reader, struct tlv *out)
+static bool next_tlv(struct offer_reader *reader, struct tlv *out)
 {
     if (reader->left < TLV_HEADER_SIZE) {
         return false;
@@ -297,7 +297,7 @@ static bool take_path(const struct tlv *tlv, struct rdmux_offer *offer)
     }
     struct rdmux_offer_path *path = &offer->paths[offer->path_count++];
     memset(path, 0, sizeof(*path));
-    struct reader reader = { .in = tlv->value, .left = tlv->length };
+    struct offer_reader reader = { .in = tlv->value, .left = tlv->length };
     uint64_t seen = 0;
     while (reader.left > 0) {
         struct tlv inner;
@@ -316,7 +316,7 @@ enum rdmux_status rdmux_offer_decode(const uint8_t *in, size_t size, struct rdmu
     if (size > RDMUX_OFFER_BYTES_MAX) {
         return RDMUX_PROTOCOL;
     }
-    struct reader reader = { .in = in, .left = size };
+    struct offer_reader reader = { .in = in, .left = size };
     uint64_t seen = 0;
     while (reader.left > 0) {
         struct tlv tlv;

@@ -15,7 +15,7 @@
 enum {
     UNAUTHENTICATED_MAX = 32 << 10, /* bytes that TLS takes from a peer before authentication */
     CLIENT_HELLO_MAX = 16 << 10, /* bytes; OpenSSL allocates up to 128 KiB for a claimed length */
-    AT_LENGTH = 3,               /* in a record's header */
+    TLS_RECORD_AT_LENGTH = 3,    /* in a record's header */
     RECORD_HANDSHAKE = 22,
     RECORD_FIRST = 20, /* types of TLS records */
     RECORD_LAST = 23,
@@ -146,7 +146,7 @@ static bool note_handshake(struct rdmux_tls *tls, const char *bytes, size_t size
     memcpy(tls->header + tls->header_size, bytes, size);
     tls->header_size += size;
     if (tls->header_size == sizeof(tls->header)) {
-        tls->body_left = rdmux_load_be16(tls->header + AT_LENGTH);
+        tls->body_left = rdmux_load_be16(tls->header + TLS_RECORD_AT_LENGTH);
         tls->header_size = 0;
         tls->call_records++;
     }

@@ -67,7 +67,8 @@ void rdmux_library_file(char *out, size_t size)
 
 /* -------------------------------------------------------------------------------------- binding */
 
-static enum rdmux_status refuse(struct rdmux_refusal *refusal, const char *text, const char *hint)
+static enum rdmux_status refuse_binding(struct rdmux_refusal *refusal, const char *text,
+                                        const char *hint)
 {
     refusal->reason = RDMUX_REASON_BAD_PLUGIN;
     refusal->place[0] = '\0';
@@ -95,7 +96,7 @@ bool rdmux_binding_is_shared(void)
 enum rdmux_status rdmux_binding_check(struct rdmux_refusal *refusal)
 {
     if (!rdmux_binding_is_shared()) {
-        return refuse(
+        return refuse_binding(
             refusal,
             "this copy of rdmux is linked into the program or one of its libraries, and a "
             "plug-in is bound to another copy, librdmux.so",
@@ -104,7 +105,7 @@ enum rdmux_status rdmux_binding_check(struct rdmux_refusal *refusal)
     }
     /* No program takes the address of this function, so its own table of calls does not have it. */
     if (!is_own(dlsym(RTLD_DEFAULT, "rdmux_provider_log"))) {
-        return refuse(
+        return refuse_binding(
             refusal,
             "it would be bound to another copy of rdmux, whose names the program or one of "
             "its libraries exports",
@@ -116,8 +117,8 @@ enum rdmux_status rdmux_binding_check(struct rdmux_refusal *refusal)
 enum rdmux_status rdmux_binding_check_opened(void *handle, struct rdmux_refusal *refusal)
 {
     if (!is_own(dlsym(handle, "rdmux_version"))) {
-        return refuse(refusal, "it brought a second copy of rdmux into the process",
-                      "link program and plug-in with the same librdmux.so");
+        return refuse_binding(refusal, "it brought a second copy of rdmux into the process",
+                              "link program and plug-in with the same librdmux.so");
     }
     return RDMUX_OK;
 }

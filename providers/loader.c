@@ -186,7 +186,7 @@ static bool is_missing(const char *text, const char *path)
     return access(object, F_OK) != 0;
 }
 
-static void *open_file(const char *path, struct rdmux_refusal *refusal)
+static void *open_plugin_file(const char *path, struct rdmux_refusal *refusal)
 {
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (handle != NULL) {
@@ -231,7 +231,7 @@ enum rdmux_status rdmux_plugin_load(const char *path, const struct rdmux_plugin 
         rdmux_binding_check(refusal) != RDMUX_OK) {
         return RDMUX_NO_PATH;
     }
-    void *handle = open_file(judged, refusal);
+    void *handle = open_plugin_file(judged, refusal);
     if (handle == NULL || rdmux_binding_check_opened(handle, refusal) != RDMUX_OK) {
         return RDMUX_NO_PATH;
     }

@@ -423,8 +423,8 @@ enum rdmux_status rdmux_registry_fill(struct rdmux_registry *registry, struct rd
 
 /* ---------------------------------------------------------------------------------------- paths */
 
-static struct rdmux_offer_path *add_path(struct rdmux_offer *offer,
-                                         const struct rdmux_provider_entry *entry)
+static struct rdmux_offer_path *add_offer_path(struct rdmux_offer *offer,
+                                               const struct rdmux_provider_entry *entry)
 {
     struct rdmux_offer_path *path = &offer->paths[offer->path_count++];
     memset(path, 0, sizeof(*path));
@@ -436,7 +436,7 @@ static struct rdmux_offer_path *add_path(struct rdmux_offer *offer,
 static void add_absent_path(struct rdmux_offer *offer, const struct rdmux_provider_entry *entry,
                             uint32_t reason, const char *text, const char *hint)
 {
-    struct rdmux_offer_path *path = add_path(offer, entry);
+    struct rdmux_offer_path *path = add_offer_path(offer, entry);
     path->path.reason = reason;
     (void)snprintf(path->path.text, sizeof(path->path.text), "%s", text);
     (void)snprintf(path->path.hint, sizeof(path->path.hint), "%s", hint);
@@ -480,7 +480,7 @@ static void add_paths(struct rdmux_fabric *fabric, struct rdmux_offer *offer,
             count = room;
         }
         for (size_t i = 0; i < count; i++) {
-            struct rdmux_offer_path *path = add_path(offer, entry);
+            struct rdmux_offer_path *path = add_offer_path(offer, entry);
             path->provider_flags = ops->flags;
             path->reach = ops->reach;
             path->path = paths[i];

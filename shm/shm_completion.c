@@ -423,7 +423,7 @@ static enum outcome carry_out_atomic(struct shm_ep *ep, const struct shm_message
     return NEXT;
 }
 
-static inline enum outcome carry_out(struct shm_ep *ep, const struct shm_message *message)
+static inline enum outcome carry_out_message(struct shm_ep *ep, const struct shm_message *message)
 {
     switch (message->kind) {
     case SHM_SEND:
@@ -512,7 +512,7 @@ static SHM_COLD size_t take_others(struct shm_ep *ep, size_t done, size_t budget
             return done + 1;
         }
         const struct shm_message message = shm_consumer_message(&ep->in, &next->header);
-        enum outcome outcome = carry_out(ep, &message);
+        enum outcome outcome = carry_out_message(ep, &message);
         if (outcome == STUCK) {
             ep->is_stalled = true;
             break;

@@ -47,7 +47,7 @@ static struct shm_domain *domain_of(const struct shm_ep *ep)
     return shm_domain_of(ep->base.cq->domain);
 }
 
-static bool is_acceptor(const struct shm_ep *ep)
+static bool is_shm_acceptor(const struct shm_ep *ep)
 {
     return ep->attr->role == RDMUX_ROLE_ACCEPT;
 }
@@ -89,7 +89,7 @@ enum rdmux_status rdmux_shm_ep_open(struct rdmux_provider_ep *base,
     if (status != RDMUX_OK) {
         goto release_mappings;
     }
-    if (!is_acceptor(ep)) {
+    if (!is_shm_acceptor(ep)) {
         return RDMUX_OK;
     }
     status = rdmux_provider_random(shm_fabric_of(ep), ep->setup.meeting.name,
@@ -201,7 +201,7 @@ static bool runs_membarrier(const struct shm_ep *ep)
 static enum rdmux_status say_hello(struct shm_ep *ep, int segment_fd)
 {
     struct shm_hello hello = {
-        .magic = is_acceptor(ep) ? SHM_HELLO_ACCEPTOR : SHM_HELLO_CONNECTOR,
+        .magic = is_shm_acceptor(ep) ? SHM_HELLO_ACCEPTOR : SHM_HELLO_CONNECTOR,
         .flags = runs_membarrier(ep) ? SHM_HELLO_MEMBARRIER : 0,
         .pid = (uint32_t)getpid(),
         .mark = ep->mark,
@@ -225,7 +225,7 @@ static enum rdmux_status say_hello(struct shm_ep *ep, int segment_fd)
 /* Returns the number of descriptors that come with the peer's HELLO. */
 static size_t hello_fds(const struct shm_ep *ep)
 {
-    return (is_acceptor(ep) ? 3U : 2U) + (has_ready_sets(ep) ? 1U : 0U);
+    return (is_shm_acceptor(ep) ? 3U : 2U) + (has_ready_sets(ep) ? 1U : 0U);
 }
 
 /* Takes over the doorbell, fds[0], and maps the region table, fds[1]. */
@@ -435,7 +435,7 @@ enum rdmux_status rdmux_shm_ep_connect(struct rdmux_provider_ep *base, const uin
             return status;
         }
         ep->peer.pid = (pid_t)ep->setup.theirs.pid;
-        if (is_acceptor(ep)) {
+        if (is_shm_acceptor(ep)) {
             status = rdmux_shm_cq_watch(shm_cq_of(base->cq), ep, ep->setup.listener,
                                         SHM_WATCH_SOCKET, EPOLLIN);
             if (status != RDMUX_OK) {
@@ -443,11 +443,11 @@ enum rdmux_status rdmux_shm_ep_connect(struct rdmux_provider_ep *base, const uin
             }
         }
         start_waiting(ep);
-    } else if ((is_acceptor(ep) || ep->setup.is_hello_sent) && !ep->setup.has_event) {
+    } else if ((is_shm_acceptor(ep) || ep->setup.is_hello_sent) && !ep->setup.has_event) {
         return RDMUX_IN_PROGRESS; /* the core calls for each set-up whenever any has news */
     }
     ep->setup.has_event = false;
-    status = is_acceptor(ep) ? step_acceptor(ep) : step_connector(ep);
+    status = is_shm_acceptor(ep) ? step_acceptor(ep) : step_connector(ep);
     return status == RDMUX_AGAIN ? RDMUX_IN_PROGRESS : status;
 }
 

@@ -17,10 +17,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PREFIX "rdmux-"
+#define FILE_PREFIX "rdmux-"
 
 enum {
-    PREFIX_LENGTH = sizeof(PREFIX) - 1,
+    PREFIX_LENGTH = sizeof(FILE_PREFIX) - 1,
     FILE_NAME_LENGTH = PREFIX_LENGTH + 2 * SHM_NAME_SIZE,
     DIRECTORY_MAX = 40, /* /proc/PID/root and the longest directory, with the terminating zero */
     BACKLOG = 16,       /* most connections that the kernel queues, the peer's among them */
@@ -51,10 +51,10 @@ static void directory_path(uint32_t index, char out[DIRECTORY_MAX])
 }
 
 /* Writes the file's name: "rdmux-" and 32 hexadecimal digits. */
-static void file_name(const uint8_t name[SHM_NAME_SIZE], char out[FILE_NAME_LENGTH + 1])
+static void write_file_name(const uint8_t name[SHM_NAME_SIZE], char out[FILE_NAME_LENGTH + 1])
 {
     static const char digits[] = "0123456789abcdef";
-    memcpy(out, PREFIX, PREFIX_LENGTH);
+    memcpy(out, FILE_PREFIX, PREFIX_LENGTH);
     for (size_t i = 0; i < SHM_NAME_SIZE; i++) {
         out[PREFIX_LENGTH + 2 * i] = digits[name[i] >> 4];
         out[PREFIX_LENGTH + 2 * i + 1] = digits[name[i] & 15];
@@ -64,7 +64,7 @@ static void file_name(const uint8_t name[SHM_NAME_SIZE], char out[FILE_NAME_LENG
 
 static bool is_file_name(const char *name)
 {
-    return strncmp(name, PREFIX, PREFIX_LENGTH) == 0 && strlen(name) == FILE_NAME_LENGTH &&
+    return strncmp(name, FILE_PREFIX, PREFIX_LENGTH) == 0 && strlen(name) == FILE_NAME_LENGTH &&
            strspn(name + PREFIX_LENGTH, "0123456789abcdef") == 2 * (size_t)SHM_NAME_SIZE;
 }
 
@@ -75,7 +75,7 @@ static struct sockaddr_un address_of(const char *root, const struct shm_place *p
     char directory[DIRECTORY_MAX];
     char name[FILE_NAME_LENGTH + 1];
     directory_path(place->directory, directory);
-    file_name(place->name, name);
+    write_file_name(place->name, name);
     (void)snprintf(out.sun_path, sizeof(out.sun_path), "%s%s/%s", root, directory, name);
     return out;
 }
@@ -118,7 +118,7 @@ bool rdmux_shm_meeting_is_possible(void)
 
 /* ---------------------------------------------------------------------------------- sockets */
 
-static enum rdmux_status open_socket(int *out)
+static enum rdmux_status open_meeting_socket(int *out)
 {
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
@@ -159,7 +159,7 @@ enum rdmux_status rdmux_shm_meeting_listen(struct shm_place *place, int *out)
         if (!rdmux_shm_directory_is_safe(directory)) {
             continue;
         }
-        enum rdmux_status status = open_socket(&fd);
+        enum rdmux_status status = open_meeting_socket(&fd);
         if (status != RDMUX_OK) {
             return status;
         }
@@ -186,7 +186,7 @@ void rdmux_shm_meeting_remove(const struct shm_place *place)
 }
 
 /* Opens the socket's file for its attributes alone, in our directory or in that of process pid. */
-static int open_file(const struct shm_place *place, pid_t pid)
+static int open_meeting_file(const struct shm_place *place, pid_t pid)
 {
     enum { FLAGS = O_PATH | O_NOFOLLOW | O_CLOEXEC };
     char root[sizeof("/proc/2147483647/root")];
@@ -203,7 +203,7 @@ static int open_file(const struct shm_place *place, pid_t pid)
 enum rdmux_status rdmux_shm_meeting_connect(const struct shm_place *place, pid_t pid, int *out)
 {
     struct stat info;
-    int file = place->directory < SHM_DIRECTORY_COUNT ? open_file(place, pid) : -1;
+    int file = place->directory < SHM_DIRECTORY_COUNT ? open_meeting_file(place, pid) : -1;
     if (file < 0) {
         rdmux_provider_error(
             "shm: the peer's socket is not to be found: errno %d; it has ended, or is in "
@@ -220,7 +220,7 @@ enum rdmux_status rdmux_shm_meeting_connect(const struct shm_place *place, pid_t
         return RDMUX_DENIED;
     }
     int fd = -1;
-    enum rdmux_status status = open_socket(&fd);
+    enum rdmux_status status = open_meeting_socket(&fd);
     if (status == RDMUX_OK) {
         struct sockaddr_un address = { .sun_family = AF_UNIX };
         /* Connects by the descriptor, so the file checked is the file connected to. */

@@ -25,18 +25,18 @@ static_assert(offsetof(struct shm_remote, base) == 0, "shm_remote_of() relies on
  *   1  1  flags                        16  8  generation     40 16  target key
  *   2  2  zero     4  4  index         24  8  length */
 enum {
-    AT_VERSION = 0,
-    AT_FLAGS = 1,
-    AT_INDEX = 4,
-    AT_LIFE = 8,
-    AT_GENERATION = 16,
-    AT_LENGTH = 24,
-    AT_ADDRESS = 32,
-    AT_KEY = 40,
+    DESCRIPTION_AT_VERSION = 0,
+    DESCRIPTION_AT_FLAGS = 1,
+    DESCRIPTION_AT_INDEX = 4,
+    DESCRIPTION_AT_LIFE = 8,
+    DESCRIPTION_AT_GENERATION = 16,
+    DESCRIPTION_AT_LENGTH = 24,
+    DESCRIPTION_AT_ADDRESS = 32,
+    DESCRIPTION_AT_KEY = 40,
     DESCRIPTION_SIZE = 56,
-    VERSION = 1,
+    DESCRIPTION_VERSION = 1,
 };
-static_assert(AT_KEY + RDMUX_TARGET_KEY_SIZE == DESCRIPTION_SIZE, "the key ends it");
+static_assert(DESCRIPTION_AT_KEY + RDMUX_TARGET_KEY_SIZE == DESCRIPTION_SIZE, "the key ends it");
 
 /* Description flags */
 enum {
@@ -263,11 +263,11 @@ enum rdmux_status rdmux_shm_mr_describe(struct rdmux_provider_mr *base,
         return RDMUX_INVALID;
     }
     memset(out, 0, DESCRIPTION_SIZE);
-    out[AT_VERSION] = VERSION;
+    out[DESCRIPTION_AT_VERSION] = DESCRIPTION_VERSION;
     *size = DESCRIPTION_SIZE;
-    rdmux_store_host64(out + AT_LENGTH, mr->length);
-    rdmux_target_key(base, out + AT_KEY);
-    out[AT_FLAGS] = (mr->access & RDMUX_ACCESS_ATOMIC_DEVICE) != 0 ? FLAG_DEVICE : 0;
+    rdmux_store_host64(out + DESCRIPTION_AT_LENGTH, mr->length);
+    rdmux_target_key(base, out + DESCRIPTION_AT_KEY);
+    out[DESCRIPTION_AT_FLAGS] = (mr->access & RDMUX_ACCESS_ATOMIC_DEVICE) != 0 ? FLAG_DEVICE : 0;
     if (mr->index == SHM_REGION_COUNT) {
         return RDMUX_OK;
     }
@@ -281,11 +281,12 @@ enum rdmux_status rdmux_shm_mr_describe(struct rdmux_provider_mr *base,
     note_reach(mr, shm_ep_of(base_ep));
     (void)pthread_mutex_unlock(&domain->mutex);
     bool passed = rdmux_shm_region_pass(shm_ep_of(base_ep), mr, (mr->access & WRITING) != 0);
-    out[AT_FLAGS] = (uint8_t)(out[AT_FLAGS] | FLAG_COPY | (passed ? FLAG_PASSED : 0));
-    rdmux_store_host32(out + AT_INDEX, mr->index);
-    rdmux_store_host64(out + AT_LIFE, mr->life);
-    rdmux_store_host64(out + AT_GENERATION, generation);
-    rdmux_store_host64(out + AT_ADDRESS, (uint64_t)(uintptr_t)mr->addr);
+    out[DESCRIPTION_AT_FLAGS] = (uint8_t)(out[DESCRIPTION_AT_FLAGS] | FLAG_COPY |
+                                          (passed ? FLAG_PASSED : 0));
+    rdmux_store_host32(out + DESCRIPTION_AT_INDEX, mr->index);
+    rdmux_store_host64(out + DESCRIPTION_AT_LIFE, mr->life);
+    rdmux_store_host64(out + DESCRIPTION_AT_GENERATION, generation);
+    rdmux_store_host64(out + DESCRIPTION_AT_ADDRESS, (uint64_t)(uintptr_t)mr->addr);
     return RDMUX_OK;
 }
 
@@ -334,8 +335,8 @@ static bool mapping_fits(const struct shm_mapping *mapping, uint32_t index, uint
            (mapping->writable != 0 || !writable);
 }
 
-static struct shm_mapping *find_mapping(struct shm_ep *ep, uint32_t index, uint64_t life,
-                                        bool writable)
+static struct shm_mapping *find_shm_mapping(struct shm_ep *ep, uint32_t index, uint64_t life,
+                                            bool writable)
 {
     if (mapping_fits(&ep->regions.mappings[ep->regions.mapping_hint], index, life, writable)) {
         return &ep->regions.mappings[ep->regions.mapping_hint];
@@ -414,10 +415,10 @@ bool rdmux_shm_message_take(struct shm_ep *ep)
 struct shm_mapping *rdmux_shm_mapping_find(struct shm_ep *ep, uint32_t index, uint64_t life,
                                            bool writable, uint32_t *budget)
 {
-    struct shm_mapping *mapping = find_mapping(ep, index, life, writable);
+    struct shm_mapping *mapping = find_shm_mapping(ep, index, life, writable);
     while (mapping == NULL && *budget > 0 && rdmux_shm_message_take(ep)) {
         (*budget)--;
-        mapping = find_mapping(ep, index, life, writable);
+        mapping = find_shm_mapping(ep, index, life, writable);
     }
     return mapping;
 }
@@ -480,22 +481,22 @@ enum rdmux_status rdmux_shm_remote_open(struct rdmux_provider_remote *base,
 {
     struct shm_remote *remote = shm_remote_of(base);
     struct shm_ep *ep = shm_ep_of(base->ep);
-    if (size < DESCRIPTION_SIZE || description[AT_VERSION] != VERSION) {
+    if (size < DESCRIPTION_SIZE || description[DESCRIPTION_AT_VERSION] != DESCRIPTION_VERSION) {
         rdmux_provider_error("shm: the peer's description of a region is malformed (%zu bytes)",
                              size);
         return RDMUX_PROTOCOL;
     }
-    const uint32_t index = rdmux_load_host32(description + AT_INDEX);
-    const uint64_t life = rdmux_load_host64(description + AT_LIFE);
-    const uint64_t length = rdmux_load_host64(description + AT_LENGTH);
-    remote->generation = rdmux_load_host64(description + AT_GENERATION);
-    remote->address = rdmux_load_host64(description + AT_ADDRESS);
-    memcpy(remote->key, description + AT_KEY, sizeof(remote->key));
+    const uint32_t index = rdmux_load_host32(description + DESCRIPTION_AT_INDEX);
+    const uint64_t life = rdmux_load_host64(description + DESCRIPTION_AT_LIFE);
+    const uint64_t length = rdmux_load_host64(description + DESCRIPTION_AT_LENGTH);
+    remote->generation = rdmux_load_host64(description + DESCRIPTION_AT_GENERATION);
+    remote->address = rdmux_load_host64(description + DESCRIPTION_AT_ADDRESS);
+    memcpy(remote->key, description + DESCRIPTION_AT_KEY, sizeof(remote->key));
     if (length < base->length || index >= SHM_REGION_COUNT) {
         rdmux_provider_error("shm: the peer describes a region that its token contradicts");
         return RDMUX_PROTOCOL;
     }
-    const uint8_t flags = description[AT_FLAGS];
+    const uint8_t flags = description[DESCRIPTION_AT_FLAGS];
     if ((flags & FLAG_DEVICE) != 0) {
         base->access &= ~(uint32_t)RDMUX_ACCESS_REMOTE_ATOMIC;
     }

@@ -50,7 +50,7 @@ static enum rdmux_status no_memory(void)
     return RDMUX_NO_MEMORY;
 }
 
-static enum rdmux_status make_room(struct shm_cq *cq)
+static enum rdmux_status enlarge_neighbours(struct shm_cq *cq)
 {
     struct rdmux_fabric *fabric = cq->base.domain->fabric;
     if (cq->neighbour_count < cq->neighbour_room) {
@@ -75,7 +75,7 @@ static enum rdmux_status make_room(struct shm_cq *cq)
 static enum rdmux_status add_neighbour(struct shm_cq *cq, pid_t pid, int pidfd,
                                        struct shm_neighbour **out)
 {
-    enum rdmux_status status = make_room(cq);
+    enum rdmux_status status = enlarge_neighbours(cq);
     struct shm_neighbour *neighbour = NULL;
     if (status == RDMUX_OK) {
         neighbour = rdmux_provider_allocate(cq->base.domain->fabric, sizeof(*neighbour));

@@ -18,7 +18,7 @@ static_assert(offsetof(struct shm_domain, base) == 0, "shm_domain_of() relies on
  * of 8 bytes between two cores 0.36 to 0.41 us (shm-latency-8; 0.10 us where both sides share a
  * core), 1 MiB out of ordinary memory into ordinary memory 31 to 32 GB/s (shm-send-1m). */
 #define BANDWIDTH UINT64_C(31000000000)
-#define LATENCY_NS UINT32_C(350)
+#define SHM_LATENCY_NS UINT32_C(350)
 
 static const char no_copy_hint[] = "regions from rdmux_mr_alloc() need no permission; for others "
                                    "allow process_vm_readv among the "
@@ -32,7 +32,7 @@ static void describe_path(const struct shm_reach *reach, struct rdmux_local_path
     (void)snprintf(out->address, sizeof(out->address), "pid %u", reach->pid);
     out->reason = RDMUX_REASON_USABLE;
     out->bandwidth = BANDWIDTH;
-    out->latency_ns = LATENCY_NS;
+    out->latency_ns = SHM_LATENCY_NS;
     out->native = RDMUX_CAP_SEND | RDMUX_CAP_SEND_IMM | RDMUX_CAP_WRITE | RDMUX_CAP_WRITE_IMM |
                   RDMUX_CAP_READ | RDMUX_CAP_FETCH_ADD | RDMUX_CAP_COMPARE_SWAP | RDMUX_CAP_PLACED |
                   RDMUX_CAP_SRQ | RDMUX_CAP_FENCE;

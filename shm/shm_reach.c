@@ -26,20 +26,20 @@
  *  24  8  pid namespace              60  3  pid, low 24 bits (a kernel has at most 2^22)
  *  32  8  ipc namespace              63  1  hints */
 enum {
-    AT_VERSION = 0,
-    AT_BOOT_ID = 8,
-    AT_PID_NAMESPACE = 24,
-    AT_IPC_NAMESPACE = 32,
-    AT_USER_NAMESPACE = 40,
-    AT_NET_NAMESPACE = 48,
-    AT_UID = 56,
-    AT_PID = 60,
-    AT_HINTS = 63,
+    REACH_AT_VERSION = 0,
+    REACH_AT_BOOT_ID = 8,
+    REACH_AT_PID_NAMESPACE = 24,
+    REACH_AT_IPC_NAMESPACE = 32,
+    REACH_AT_USER_NAMESPACE = 40,
+    REACH_AT_NET_NAMESPACE = 48,
+    REACH_AT_UID = 56,
+    REACH_AT_PID = 60,
+    REACH_AT_HINTS = 63,
     PID_BITS = 0xffffff,
-    VERSION = 2, /* version 1 used abstract sockets, which other users can reach */
+    REACH_VERSION = 2, /* version 1 used abstract sockets, which other users can reach */
 };
-static_assert(AT_PID + 3 == AT_HINTS, "pid and hints share four bytes");
-static_assert(AT_HINTS + 1 == SHM_REACH_SIZE, "hints end the reach bytes");
+static_assert(REACH_AT_PID + 3 == REACH_AT_HINTS, "pid and hints share four bytes");
+static_assert(REACH_AT_HINTS + 1 == SHM_REACH_SIZE, "hints end the reach bytes");
 static_assert((int)SHM_REACH_SIZE <= (int)RDMUX_REACH_MAX, "they fit an offer");
 
 enum { CAP_SYS_PTRACE_BIT = 19 }; /* linux/capability.h */
@@ -47,32 +47,32 @@ enum { CAP_SYS_PTRACE_BIT = 19 }; /* linux/capability.h */
 void rdmux_shm_reach_encode(const struct shm_reach *reach, uint8_t out[SHM_REACH_SIZE])
 {
     memset(out, 0, SHM_REACH_SIZE);
-    out[AT_VERSION] = VERSION;
-    memcpy(out + AT_BOOT_ID, reach->boot_id, SHM_BOOT_ID_SIZE);
-    rdmux_store_le64(out + AT_PID_NAMESPACE, reach->pid_namespace);
-    rdmux_store_le64(out + AT_IPC_NAMESPACE, reach->ipc_namespace);
-    rdmux_store_le64(out + AT_USER_NAMESPACE, reach->user_namespace);
-    rdmux_store_le64(out + AT_NET_NAMESPACE, reach->net_namespace);
-    rdmux_store_le32(out + AT_UID, reach->uid);
-    rdmux_store_le32(out + AT_PID, reach->pid);
-    out[AT_HINTS] = (uint8_t)reach->hints; /* in place of the pid's highest byte */
+    out[REACH_AT_VERSION] = REACH_VERSION;
+    memcpy(out + REACH_AT_BOOT_ID, reach->boot_id, SHM_BOOT_ID_SIZE);
+    rdmux_store_le64(out + REACH_AT_PID_NAMESPACE, reach->pid_namespace);
+    rdmux_store_le64(out + REACH_AT_IPC_NAMESPACE, reach->ipc_namespace);
+    rdmux_store_le64(out + REACH_AT_USER_NAMESPACE, reach->user_namespace);
+    rdmux_store_le64(out + REACH_AT_NET_NAMESPACE, reach->net_namespace);
+    rdmux_store_le32(out + REACH_AT_UID, reach->uid);
+    rdmux_store_le32(out + REACH_AT_PID, reach->pid);
+    out[REACH_AT_HINTS] = (uint8_t)reach->hints; /* in place of the pid's highest byte */
 }
 
 enum rdmux_status rdmux_shm_reach_decode(const uint8_t *in, size_t size, struct shm_reach *out)
 {
-    if (size < SHM_REACH_SIZE || in[AT_VERSION] != VERSION) {
+    if (size < SHM_REACH_SIZE || in[REACH_AT_VERSION] != REACH_VERSION) {
         return RDMUX_PROTOCOL;
     }
     struct shm_reach reach = {
-        .pid_namespace = rdmux_load_le64(in + AT_PID_NAMESPACE),
-        .ipc_namespace = rdmux_load_le64(in + AT_IPC_NAMESPACE),
-        .user_namespace = rdmux_load_le64(in + AT_USER_NAMESPACE),
-        .net_namespace = rdmux_load_le64(in + AT_NET_NAMESPACE),
-        .uid = rdmux_load_le32(in + AT_UID),
-        .pid = rdmux_load_le32(in + AT_PID) & PID_BITS,
-        .hints = in[AT_HINTS],
+        .pid_namespace = rdmux_load_le64(in + REACH_AT_PID_NAMESPACE),
+        .ipc_namespace = rdmux_load_le64(in + REACH_AT_IPC_NAMESPACE),
+        .user_namespace = rdmux_load_le64(in + REACH_AT_USER_NAMESPACE),
+        .net_namespace = rdmux_load_le64(in + REACH_AT_NET_NAMESPACE),
+        .uid = rdmux_load_le32(in + REACH_AT_UID),
+        .pid = rdmux_load_le32(in + REACH_AT_PID) & PID_BITS,
+        .hints = in[REACH_AT_HINTS],
     };
-    memcpy(reach.boot_id, in + AT_BOOT_ID, SHM_BOOT_ID_SIZE);
+    memcpy(reach.boot_id, in + REACH_AT_BOOT_ID, SHM_BOOT_ID_SIZE);
     *out = reach;
     return RDMUX_OK;
 }
@@ -153,7 +153,7 @@ enum rdmux_status rdmux_shm_boot_id_parse(const char *text, uint8_t out[SHM_BOOT
 }
 
 /* Reads the beginning of a small file into out, NUL-terminated. False: there is no such file. */
-static bool read_text(const char *path, char *out, size_t size)
+static bool read_kernel_text(const char *path, char *out, size_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
@@ -183,7 +183,7 @@ static enum rdmux_status read_namespace(const char *name, uint64_t *out)
 static bool may_trace_anybody(void)
 {
     char status[4096];
-    if (!read_text("/proc/self/status", status, sizeof(status))) {
+    if (!read_kernel_text("/proc/self/status", status, sizeof(status))) {
         return false;
     }
     const char *line = strstr(status, "\nCapEff:");
@@ -195,7 +195,7 @@ static bool can_probably_copy(void)
 {
     char scope[16];
     /* No file: no Yama. 0: the classic rule, same user. */
-    return !read_text("/proc/sys/kernel/yama/ptrace_scope", scope, sizeof(scope)) ||
+    return !read_kernel_text("/proc/sys/kernel/yama/ptrace_scope", scope, sizeof(scope)) ||
            strtol(scope, NULL, 10) == 0 || may_trace_anybody();
 }
 
@@ -212,7 +212,8 @@ static bool read_boot_id(const char *path, uint8_t out[SHM_BOOT_ID_SIZE])
         memcpy(out, known, SHM_BOOT_ID_SIZE);
         return true;
     }
-    if (!read_text(path, text, sizeof(text)) || rdmux_shm_boot_id_parse(text, out) != RDMUX_OK) {
+    if (!read_kernel_text(path, text, sizeof(text)) ||
+        rdmux_shm_boot_id_parse(text, out) != RDMUX_OK) {
         return false;
     }
     if (atomic_compare_exchange_strong(&state, &unknown, COMING)) {

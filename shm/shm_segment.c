@@ -17,7 +17,7 @@
 enum { REGIONS_SIZE = SHM_REGION_COUNT * sizeof(struct shm_region) };
 static_assert(REGIONS_SIZE % SHM_PAGE == 0, "whole pages");
 
-static enum rdmux_status no_memory(const char *what, int error)
+static enum rdmux_status no_memory_for(const char *what, int error)
 {
     const char *remedy = error == EMFILE  ? "; raise the limit on open files"
                          : error == EFBIG ? "; raise the limit on file sizes (ulimit -f)"
@@ -28,7 +28,7 @@ static enum rdmux_status no_memory(const char *what, int error)
 
 /* As ftruncate(), but checks RLIMIT_FSIZE first. The limit holds for memory files, too, and to
  * exceed it raises SIGXFSZ, which ends the process. */
-static int set_size(int fd, size_t size)
+static int set_segment_size(int fd, size_t size)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
@@ -58,14 +58,15 @@ static enum rdmux_status create_segment(const char *name, size_t size, void **ou
 {
     int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) {
-        return no_memory(name, errno);
+        return no_memory_for(name, errno);
     }
     void *base = MAP_FAILED;
-    if (set_size(fd, size) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0) {
+    if (set_segment_size(fd, size) == 0 &&
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0) {
         base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     }
     if (base == MAP_FAILED) {
-        enum rdmux_status status = no_memory(name, errno);
+        enum rdmux_status status = no_memory_for(name, errno);
         (void)close(fd);
         return status;
     }
@@ -85,7 +86,7 @@ enum rdmux_status rdmux_shm_memory_map(int fd, uint64_t length, bool writable, u
     void *base = mmap(NULL, (size_t)length, writable ? PROT_READ | PROT_WRITE : PROT_READ,
                       MAP_SHARED, fd, 0);
     if (base == MAP_FAILED) {
-        return no_memory("a mapping of the peer's", errno);
+        return no_memory_for("a mapping of the peer's", errno);
     }
     /* A forked child has no use for the mapping, and the peer's pages should end with this
      * process. */
@@ -119,7 +120,7 @@ enum rdmux_status rdmux_shm_segment_create(struct shm_segment **out, int *fd)
         return status;
     }
     if (fcntl(*fd, F_ADD_SEALS, F_SEAL_SEAL) != 0) {
-        status = no_memory("a sealed segment", errno);
+        status = no_memory_for("a sealed segment", errno);
         (void)munmap(base, sizeof(struct shm_segment));
         (void)close(*fd);
         return status;

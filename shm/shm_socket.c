@@ -17,21 +17,21 @@
 enum {
     DESCRIPTION_AT_DIRECTORY = 1,
     DESCRIPTION_AT_FEATURES = 2,
-    DESCRIPTION_AT_PID = 4,
-    DESCRIPTION_AT_NAME = 8,
-    DESCRIPTION_VERSION = 2,
+    SOCKET_AT_PID = 4,
+    SOCKET_AT_NAME = 8,
+    SOCKET_VERSION = 2,
 };
-static_assert(DESCRIPTION_AT_NAME + SHM_NAME_SIZE == SHM_DESCRIPTION_SIZE, "the name ends it");
+static_assert(SOCKET_AT_NAME + SHM_NAME_SIZE == SHM_DESCRIPTION_SIZE, "the name ends it");
 
 /* HELLO:  0  4  magic     4  4  flags     8 16  secret     24  4  pid     28  4  mark */
 enum {
-    HELLO_AT_MAGIC = 0,
-    HELLO_AT_FLAGS = 4,
-    HELLO_AT_SECRET = 8,
-    HELLO_AT_PID = 24,
-    HELLO_AT_MARK = 28,
+    SHM_HELLO_AT_MAGIC = 0,
+    SHM_HELLO_AT_FLAGS = 4,
+    SHM_HELLO_AT_SECRET = 8,
+    SHM_HELLO_AT_PID = 24,
+    SHM_HELLO_AT_MARK = 28,
 };
-static_assert(HELLO_AT_MARK + 4 == SHM_HELLO_SIZE, "the mark ends it");
+static_assert(SHM_HELLO_AT_MARK + 4 == SHM_HELLO_SIZE, "the mark ends it");
 
 /* REGION:  0  4  magic     4  4  index     8  8  life     16  8  length     24  4  writable
  *         28  4  zero */
@@ -53,36 +53,36 @@ void rdmux_shm_description_encode(const struct shm_description *in,
                                   uint8_t out[SHM_DESCRIPTION_SIZE])
 {
     memset(out, 0, SHM_DESCRIPTION_SIZE);
-    out[0] = DESCRIPTION_VERSION;
-    rdmux_store_host32(out + DESCRIPTION_AT_PID, in->pid);
+    out[0] = SOCKET_VERSION;
+    rdmux_store_host32(out + SOCKET_AT_PID, in->pid);
     out[DESCRIPTION_AT_DIRECTORY] = (uint8_t)in->place.directory;
     out[DESCRIPTION_AT_FEATURES] = (uint8_t)in->features;
-    memcpy(out + DESCRIPTION_AT_NAME, in->place.name, SHM_NAME_SIZE);
+    memcpy(out + SOCKET_AT_NAME, in->place.name, SHM_NAME_SIZE);
 }
 
 enum rdmux_status rdmux_shm_description_decode(const uint8_t *in, size_t size,
                                                struct shm_description *out)
 {
-    if (size < SHM_DESCRIPTION_SIZE || in[0] != DESCRIPTION_VERSION ||
+    if (size < SHM_DESCRIPTION_SIZE || in[0] != SOCKET_VERSION ||
         in[DESCRIPTION_AT_DIRECTORY] >= SHM_DIRECTORY_COUNT) {
         rdmux_provider_error("shm: the peer's connection data is malformed (%zu bytes)", size);
         return RDMUX_PROTOCOL;
     }
-    out->pid = rdmux_load_host32(in + DESCRIPTION_AT_PID);
+    out->pid = rdmux_load_host32(in + SOCKET_AT_PID);
     out->features = in[DESCRIPTION_AT_FEATURES];
     out->place.directory = in[DESCRIPTION_AT_DIRECTORY];
-    memcpy(out->place.name, in + DESCRIPTION_AT_NAME, SHM_NAME_SIZE);
+    memcpy(out->place.name, in + SOCKET_AT_NAME, SHM_NAME_SIZE);
     return RDMUX_OK;
 }
 
 void rdmux_shm_hello_encode(const struct shm_hello *in, uint8_t out[SHM_HELLO_SIZE])
 {
     memset(out, 0, SHM_HELLO_SIZE);
-    rdmux_store_host32(out + HELLO_AT_MAGIC, in->magic);
-    rdmux_store_host32(out + HELLO_AT_FLAGS, in->flags);
-    memcpy(out + HELLO_AT_SECRET, in->secret, RDMUX_SECRET_SIZE);
-    rdmux_store_host32(out + HELLO_AT_PID, in->pid);
-    rdmux_store_host32(out + HELLO_AT_MARK, in->mark);
+    rdmux_store_host32(out + SHM_HELLO_AT_MAGIC, in->magic);
+    rdmux_store_host32(out + SHM_HELLO_AT_FLAGS, in->flags);
+    memcpy(out + SHM_HELLO_AT_SECRET, in->secret, RDMUX_SECRET_SIZE);
+    rdmux_store_host32(out + SHM_HELLO_AT_PID, in->pid);
+    rdmux_store_host32(out + SHM_HELLO_AT_MARK, in->mark);
 }
 
 enum rdmux_status rdmux_shm_hello_decode(const uint8_t *in, size_t size, struct shm_hello *out)
@@ -90,11 +90,11 @@ enum rdmux_status rdmux_shm_hello_decode(const uint8_t *in, size_t size, struct 
     if (size != SHM_HELLO_SIZE) {
         return RDMUX_PROTOCOL;
     }
-    out->magic = rdmux_load_host32(in + HELLO_AT_MAGIC);
-    out->flags = rdmux_load_host32(in + HELLO_AT_FLAGS);
-    memcpy(out->secret, in + HELLO_AT_SECRET, RDMUX_SECRET_SIZE);
-    out->pid = rdmux_load_host32(in + HELLO_AT_PID);
-    out->mark = rdmux_load_host32(in + HELLO_AT_MARK);
+    out->magic = rdmux_load_host32(in + SHM_HELLO_AT_MAGIC);
+    out->flags = rdmux_load_host32(in + SHM_HELLO_AT_FLAGS);
+    memcpy(out->secret, in + SHM_HELLO_AT_SECRET, RDMUX_SECRET_SIZE);
+    out->pid = rdmux_load_host32(in + SHM_HELLO_AT_PID);
+    out->mark = rdmux_load_host32(in + SHM_HELLO_AT_MARK);
     return RDMUX_OK;
 }
 

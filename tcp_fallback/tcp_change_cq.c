@@ -42,7 +42,7 @@ static void find_buffers(struct tcp_ep *ep, struct held_buffer out[BUFFERS])
     out[2] = (struct held_buffer){ &ep->out.control, 0, ep->out.control_size };
 }
 
-static struct rdmux_fabric *fabric_of(const struct tcp_ep *ep)
+static struct rdmux_fabric *fabric_of_moved(const struct tcp_ep *ep)
 {
     return ep->base.cq->domain->fabric;
 }
@@ -61,7 +61,8 @@ static enum rdmux_status pack_buffers(struct tcp_ep *ep)
     if (!any) {
         return RDMUX_OK;
     }
-    struct tcp_luggage *luggage = rdmux_provider_allocate(fabric_of(ep), sizeof(*luggage) + size);
+    struct tcp_luggage *luggage = rdmux_provider_allocate(fabric_of_moved(ep),
+                                                          sizeof(*luggage) + size);
     if (luggage == NULL) {
         rdmux_provider_error("tcp: out of memory for %zu bytes on their way", size);
         return RDMUX_NO_MEMORY;
@@ -82,7 +83,7 @@ static enum rdmux_status pack_buffers(struct tcp_ep *ep)
 
 static void drop_luggage(struct tcp_ep *ep)
 {
-    rdmux_provider_release(fabric_of(ep), ep->luggage);
+    rdmux_provider_release(fabric_of_moved(ep), ep->luggage);
     ep->luggage = NULL;
 }
 
@@ -136,8 +137,8 @@ static enum rdmux_status resume_connected(struct tcp_ep *ep)
 enum rdmux_status rdmux_tcp_ep_enter(struct rdmux_provider_ep *base)
 {
     struct tcp_ep *ep = rdmux_tcp_ep(base);
-    enum rdmux_status status = rdmux_tcp_pool_reserve(fabric_of(ep), &rdmux_tcp_cq_of(ep)->pool,
-                                                      ep->reserved);
+    enum rdmux_status status = rdmux_tcp_pool_reserve(fabric_of_moved(ep),
+                                                      &rdmux_tcp_cq_of(ep)->pool, ep->reserved);
     if (status != RDMUX_OK) {
         ep->reserved = 0;
         drop_luggage(ep);

@@ -34,7 +34,7 @@
 static_assert(offsetof(struct tcp_ep, base) == 0, "rdmux_tcp_ep() relies on it");
 static_assert(offsetof(struct tcp_cq, base) == 0, "rdmux_tcp_cq() relies on it");
 
-enum { DRAIN_READS = 64 }; /* most rounds of reading while an endpoint quiesces */
+enum { QUIESCE_READS = 64 }; /* most rounds of reading while an endpoint quiesces */
 
 static struct rdmux_fabric *fabric_of(const struct tcp_ep *ep)
 {
@@ -354,7 +354,7 @@ static void discard_bytes(struct tcp_ep *ep)
     uint8_t *waste = rdmux_tcp_cq_of(ep)->waste;
     for (uint32_t i = 0; i < ep->lane_count && !ep->is_shared; i++) {
         struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
-        for (int reads = 0; lane->fd >= 0 && reads < DRAIN_READS; reads++) {
+        for (int reads = 0; lane->fd >= 0 && reads < QUIESCE_READS; reads++) {
             ep->base.system_calls++;
             if (recv(lane->fd, waste, TCP_SCRATCH_SIZE, MSG_DONTWAIT) <= 0) {
                 break;
@@ -385,7 +385,7 @@ enum rdmux_status rdmux_tcp_ep_quiesce(struct rdmux_provider_ep *base,
 {
     struct tcp_ep *ep = rdmux_tcp_ep(base);
     ep->is_quiescing = true;
-    for (int reads = 0; ep->state == TCP_CONNECTED && reads < DRAIN_READS; reads++) {
+    for (int reads = 0; ep->state == TCP_CONNECTED && reads < QUIESCE_READS; reads++) {
         if (rdmux_tcp_read(ep, SIZE_MAX) == 0) { /* all bytes that have come are delivered */
             break;
         }

@@ -22,7 +22,7 @@
  * a round trip of 8 bytes, polling, takes 4.7 to 5.5 us between two cores (tcp-latency-8) and 1.4
  * to 1.6 us if both sides share a core. Sends of 1 MiB reach 7.3 to 8.9 GB/s (tcp-send-1m), writes
  * 7.7 to 8.9 (tcp-write-1m). */
-enum { LATENCY_NS = 4500 };
+enum { TCP_LATENCY_NS = 4500 };
 static const uint64_t bandwidth = UINT64_C(8000000000);
 
 /* Reads a small file of /proc; "" if it cannot be read. */
@@ -51,7 +51,7 @@ static enum rdmux_status tcp_probe(struct rdmux_fabric *fabric, struct rdmux_loc
     (void)snprintf(out->text, sizeof(out->text), "TCP sockets of the kernel%s",
                    encrypted ? ", TLS 1.3 by this process, not by the kernel" : "");
     out->bandwidth = bandwidth;
-    out->latency_ns = LATENCY_NS;
+    out->latency_ns = TCP_LATENCY_NS;
     out->native = RDMUX_CAP_SEND | RDMUX_CAP_SEND_IMM | RDMUX_CAP_WRITE | RDMUX_CAP_WRITE_IMM |
                   RDMUX_CAP_READ | RDMUX_CAP_PLACED | RDMUX_CAP_SRQ | RDMUX_CAP_FENCE;
     out->emulated = RDMUX_CAP_FETCH_ADD | RDMUX_CAP_COMPARE_SWAP;

@@ -24,7 +24,7 @@
 #include <sys/epoll.h>
 
 enum {
-    PIECES_MAX = RDMUX_SGE_MAX + 1, /* a scatter/gather list and the bytes read ahead */
+    READ_PIECES_MAX = RDMUX_SGE_MAX + 1, /* a scatter/gather list and the bytes read ahead */
     SHARE_READS = 16, /* most reads of one share in one turn: a peer may send it byte by byte */
 };
 
@@ -129,7 +129,7 @@ static bool destination_open(struct tcp_ep *ep, uint64_t from, uint64_t length, 
 static inline __attribute__((always_inline)) void payload_copy(struct tcp_ep *ep,
                                                                const uint8_t *bytes, size_t length)
 {
-    struct iovec iov[PIECES_MAX];
+    struct iovec iov[READ_PIECES_MAX];
     int count = 0;
     bool entered = destination_open(ep, ep->lane0.in_at, length, iov, &count);
     for (int i = 0; i < count; i++) {
@@ -233,7 +233,7 @@ static uint64_t shares_read(struct tcp_ep *ep)
     for (uint32_t i = 1; i < ep->lane_count; i++) {
         struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
         for (int reads = 0; reads < SHARE_READS && lane->in_at < lane->in_end; reads++) {
-            struct iovec iov[PIECES_MAX];
+            struct iovec iov[READ_PIECES_MAX];
             int count = 0;
             uint64_t left = lane->in_end - lane->in_at;
             bool entered = destination_open(ep, lane->in_at, left, iov, &count);
@@ -524,7 +524,7 @@ static bool carry_nak(struct tcp_ep *ep, const struct tcp_frame *frame)
 }
 
 /* Carries out any frame. here: bytes behind the header that are in the buffer. */
-static bool carry_out(struct tcp_ep *ep, const struct tcp_frame *frame, size_t here)
+static bool carry_out_frame(struct tcp_ep *ep, const struct tcp_frame *frame, size_t here)
 {
     switch ((enum tcp_kind)frame->kind) {
     case TCP_SEND:
@@ -587,7 +587,7 @@ static size_t parse_frame(struct tcp_ep *ep, const uint8_t *in, size_t size)
         peer_lies(ep, "tcp: the peer sent a frame that does not exist");
         return 0;
     }
-    if (!carry_out(ep, &frame, size - used)) {
+    if (!carry_out_frame(ep, &frame, size - used)) {
         return 0;
     }
     uint64_t credits = frame.credits + (frame.kind == TCP_CREDIT ? frame.length : 0);
@@ -725,7 +725,7 @@ static size_t read_once(struct tcp_ep *ep, size_t *did, bool *more)
     struct tcp_in *in = &ep->in;
     struct tcp_lane *lane = &ep->lane0;
     uint8_t *scratch = rdmux_tcp_cq_of(ep)->scratch;
-    struct iovec iov[PIECES_MAX];
+    struct iovec iov[READ_PIECES_MAX];
     int count = 0;
     bool entered = false;
     size_t held = in->held;

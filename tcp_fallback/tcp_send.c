@@ -18,7 +18,7 @@
 #include <sys/epoll.h>
 
 enum {
-    PIECES_MAX = RDMUX_SGE_MAX + 1, /* a scatter/gather list and the batch before it */
+    WRITE_PIECES_MAX = RDMUX_SGE_MAX + 1, /* a scatter/gather list and the batch before it */
     ZEROS_SIZE = 16 << 10,
 };
 
@@ -151,7 +151,7 @@ static void batch_align(struct tcp_ep *ep, size_t header_size, const void *addr)
 /* Returns the address of byte `at` of the request's scatter/gather list. */
 static const void *byte_of(const struct rdmux_request *request, uint64_t at)
 {
-    struct iovec pieces[PIECES_MAX] = { { NULL, 0 } };
+    struct iovec pieces[WRITE_PIECES_MAX] = { { NULL, 0 } };
     (void)rdmux_pieces(request, at, 1, pieces);
     return pieces[0].iov_base;
 }
@@ -294,7 +294,7 @@ static bool lane_flush(struct tcp_ep *ep, struct tcp_lane *lane)
 {
     struct tcp_out *out = &ep->out;
     for (;;) {
-        struct iovec iov[PIECES_MAX];
+        struct iovec iov[WRITE_PIECES_MAX];
         int count = 0;
         bool entered = false;
         size_t offered = 0;
@@ -734,8 +734,8 @@ static enum rdmux_status start_carrying(struct tcp_ep *ep, struct rdmux_request 
 }
 
 /* Starts a request that the peer answers: read or atomic. */
-static enum rdmux_status start_asking(struct tcp_ep *ep, struct rdmux_request *request,
-                                      struct tcp_frame *frame)
+static enum rdmux_status start_question(struct tcp_ep *ep, struct rdmux_request *request,
+                                        struct tcp_frame *frame)
 {
     if (ep->unanswered.count >= ep->peer_answers) {
         return not_now(ep, TCP_WAIT_ANSWER);
@@ -815,13 +815,13 @@ static enum rdmux_status start_request(struct tcp_ep *ep, struct rdmux_request *
         return start_carrying(ep, request, &frame, true);
     case RDMUX_OP_READ:
         frame.kind = TCP_READ;
-        return start_asking(ep, request, &frame);
+        return start_question(ep, request, &frame);
     case RDMUX_OP_FETCH_ADD:
         frame.kind = TCP_FETCH_ADD;
-        return start_asking(ep, request, &frame);
+        return start_question(ep, request, &frame);
     case RDMUX_OP_COMPARE_SWAP:
         frame.kind = TCP_COMPARE_SWAP;
-        return start_asking(ep, request, &frame);
+        return start_question(ep, request, &frame);
     default:
         return RDMUX_UNSUPPORTED;
     }

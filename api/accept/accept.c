@@ -66,7 +66,7 @@ static uint32_t count_setups(const struct accepting *accepting)
 /* Selects the set-up to evict for an address or identity that has `least` in set-up. Its peer has
  * been silent for SETUP_IDLE_NS, and its address or identity has the most set-ups, more than
  * FAR_FEWER times `least`. If there is none yet, sets a timer for when there may be one. */
-static struct rdmux_ep *find_idle(const struct accepting *accepting, uint32_t least)
+static struct rdmux_ep *find_idle_endpoint(const struct accepting *accepting, uint32_t least)
 {
     uint64_t now_ns = rdmux_now(accepting->cq->fabric);
     uint64_t earliest_ns = UINT64_MAX;
@@ -99,9 +99,9 @@ static struct rdmux_ep *find_idle(const struct accepting *accepting, uint32_t le
 }
 
 /* Evicts one set-up. False: there is none to evict now. */
-static bool make_room(struct accepting *accepting, uint32_t least, bool *has_none)
+static bool evict_one(struct accepting *accepting, uint32_t least, bool *has_none)
 {
-    struct rdmux_ep *idle = find_idle(accepting, least);
+    struct rdmux_ep *idle = find_idle_endpoint(accepting, least);
     if (idle == NULL) {
         return false;
     }
@@ -157,14 +157,14 @@ static bool take_arrival(struct accepting *accepting, bool *has_none)
         return false;
     }
     if (count_setups(accepting) >= rdmux_listener_max_setups(listener) &&
-        !make_room(accepting, setups, has_none)) {
+        !evict_one(accepting, setups, has_none)) {
         return false;
     }
     rdmux_descriptors_make_room(accepting->cq->fabric);
     enum rdmux_status status = rdmux_setup_make_endpoint(
         accepting->cq->fabric, accepting->cq, accepting->attr, rdmux_listener_paths(listener),
         rdmux_listener_is_rdmacm(listener), 0, &ep);
-    if (status == RDMUX_NO_MEMORY && make_room(accepting, setups, has_none)) {
+    if (status == RDMUX_NO_MEMORY && evict_one(accepting, setups, has_none)) {
         return true;
     }
     if (status != RDMUX_OK) {

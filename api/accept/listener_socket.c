@@ -120,9 +120,9 @@ static void listener_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watc
 
 /* -------------------------------------------------------------------------------------- binding */
 
-static enum rdmux_status open_socket(struct rdmux_listener *listener,
-                                     const struct addrinfo *address, const char *text,
-                                     uint32_t backlog)
+static enum rdmux_status open_listening_socket(struct rdmux_listener *listener,
+                                               const struct addrinfo *address, const char *text,
+                                               uint32_t backlog)
 {
     assert(address != NULL); /* getaddrinfo() succeeded */
     int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -185,10 +185,10 @@ enum rdmux_status rdmux_listener_bind(struct rdmux_listener *listener, const cha
             break;
         }
     }
-    status = open_socket(listener, first, text, backlog);
+    status = open_listening_socket(listener, first, text, backlog);
     for (const struct addrinfo *at = addresses; at != NULL && status != RDMUX_OK; at = at->ai_next) {
         if (at != first) {
-            status = open_socket(listener, at, text, backlog);
+            status = open_listening_socket(listener, at, text, backlog);
         }
     }
     freeaddrinfo(addresses);

@@ -13,7 +13,8 @@
 enum { LINES_MAX = 64 }; /* log lines caused by pending connections, within LINES_NS */
 #define LINES_NS (10 * UINT64_C(1000000000))
 
-static bool may_follow(enum rdmux_listener_state before, enum rdmux_listener_state next)
+static bool listener_state_may_follow(enum rdmux_listener_state before,
+                                      enum rdmux_listener_state next)
 {
     switch (next) {
     case RDMUX_LISTENER_OPEN:
@@ -28,7 +29,7 @@ static bool may_follow(enum rdmux_listener_state before, enum rdmux_listener_sta
 
 void rdmux_listener_set_state(struct rdmux_listener *listener, enum rdmux_listener_state state)
 {
-    bool allowed = may_follow(listener->state, state);
+    bool allowed = listener_state_may_follow(listener->state, state);
     assert(allowed);
     (void)allowed;
     listener->state = state;

@@ -110,8 +110,8 @@ static enum rdmux_status arrive_rdmacm(struct rdmux_pending_connection *pending,
 }
 
 /* Hands over the socket and the bytes received. Frees the pending connection. */
-static enum rdmux_status take_arrival(struct rdmux_pending_connection *pending,
-                                      struct rdmux_arrival *out)
+static enum rdmux_status take_pending_arrival(struct rdmux_pending_connection *pending,
+                                              struct rdmux_arrival *out)
 {
     struct rdmux_fabric *fabric = pending->listener->fabric;
     if (pending->call != NULL) {
@@ -150,7 +150,7 @@ enum rdmux_status rdmux_listener_take(struct rdmux_listener *listener, uint64_t 
         return rdmux_fail(RDMUX_INVALID, "rdmux_accept: attr.peer %llu is not a waiting connection",
                           (unsigned long long)id);
     }
-    return take_arrival(pending, out);
+    return take_pending_arrival(pending, out);
 }
 
 void rdmux_listener_end_setup(struct rdmux_listener *listener, struct rdmux_peer_quota *quota)
@@ -168,7 +168,7 @@ enum rdmux_status rdmux_listener_take_any(struct rdmux_listener *listener,
     if (pending == NULL) {
         return RDMUX_AGAIN;
     }
-    enum rdmux_status status = take_arrival(pending, out);
+    enum rdmux_status status = take_pending_arrival(pending, out);
     if (status != RDMUX_OK) {
         rdmux_listener_end_setup(listener, quota);
         return status;

@@ -40,7 +40,8 @@ static size_t key_of_call(const struct rdmux_rdmacm_call *call, uint8_t *key)
 
 /* One step of SplitMix64 for each word. Without the seed, a peer cannot tell which keys share a
  * bucket. */
-static struct rdmux_list *bucket_of(struct rdmux_listener *listener, const uint8_t *key, size_t size)
+static struct rdmux_list *quota_bucket_of(struct rdmux_listener *listener, const uint8_t *key,
+                                          size_t size)
 {
     uint64_t mixed = listener->quota_seed;
     for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
@@ -60,7 +61,7 @@ static struct rdmux_list *bucket_of(struct rdmux_listener *listener, const uint8
 static struct rdmux_peer_quota *get_quota(struct rdmux_listener *listener, const uint8_t *key,
                                           size_t size)
 {
-    struct rdmux_list *bucket = bucket_of(listener, key, size);
+    struct rdmux_list *bucket = quota_bucket_of(listener, key, size);
     for (struct rdmux_list *at = bucket->next; at != bucket; at = at->next) {
         struct rdmux_peer_quota *quota = RDMUX_CONTAINER(at, struct rdmux_peer_quota, hash_link);
         if (quota->key_size == size && memcmp(quota->key, key, size) == 0) {

@@ -29,7 +29,7 @@ enum {
     IGNORED_MAX = 64 << 10, /* bytes discarded from a rejected peer before its socket is closed */
 };
 
-static bool may_follow(enum rdmux_pending_stage before, enum rdmux_pending_stage next)
+static bool stage_may_follow(enum rdmux_pending_stage before, enum rdmux_pending_stage next)
 {
     switch (next) {
     case RDMUX_PENDING_GREETING:
@@ -52,7 +52,7 @@ static bool may_follow(enum rdmux_pending_stage before, enum rdmux_pending_stage
 void rdmux_pending_set_stage(struct rdmux_pending_connection *pending,
                              enum rdmux_pending_stage stage)
 {
-    bool allowed = may_follow(pending->stage, stage);
+    bool allowed = stage_may_follow(pending->stage, stage);
     assert(allowed);
     (void)allowed;
     pending->stage = stage;

@@ -28,7 +28,7 @@
 enum {
     /* Limit of the OFFER of a pending connection: more than 32 paths take with all their texts. */
     PENDING_OFFER_MAX = 48 << 10,
-    TURN_READS = 64, /* reads from one pending connection before others have their turn */
+    PENDING_TURN_READS = 64, /* reads from one pending connection before others have their turn */
 };
 
 /* --------------------------------------------------------------------------------- handing over */
@@ -266,7 +266,7 @@ static bool end_failed(struct rdmux_pending_connection *pending, ssize_t got)
 bool rdmux_pending_read(struct rdmux_pending_connection *pending)
 {
     struct rdmux_fabric *fabric = pending->listener->fabric;
-    for (int reads = 0; reads < TURN_READS; reads++) {
+    for (int reads = 0; reads < PENDING_TURN_READS; reads++) {
         bool bad = false;
         if (pending->stage == RDMUX_PENDING_TURNED_AWAY) {
             return rdmux_pending_ignore(pending);

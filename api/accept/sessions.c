@@ -20,7 +20,7 @@ enum {
 
 /* Returns the oldest idle connection of the address that has the most places. NULL: none has been
  * idle for IDLE_MS. */
-static struct rdmux_pending_connection *find_idle(struct rdmux_listener *listener)
+static struct rdmux_pending_connection *find_idle_pending(struct rdmux_listener *listener)
 {
     struct rdmux_pending_connection *found = NULL;
     uint64_t now_ns = rdmux_now(listener->fabric);
@@ -61,7 +61,7 @@ bool rdmux_session_take_place(struct rdmux_pending_connection *pending)
     }
     rdmux_list_remove(&pending->place_link);
     if (listener->place_count >= PLACES) {
-        struct rdmux_pending_connection *idle = find_idle(listener);
+        struct rdmux_pending_connection *idle = find_idle_pending(listener);
         if (idle == NULL) {
             rdmux_list_append(&listener->hopeful, &pending->place_link);
             return false;
@@ -91,7 +91,7 @@ void rdmux_session_leave_place(struct rdmux_pending_connection *pending)
 
 void rdmux_session_timer(struct rdmux_listener *listener)
 {
-    if (!rdmux_list_empty(&listener->hopeful) && find_idle(listener) != NULL) {
+    if (!rdmux_list_empty(&listener->hopeful) && find_idle_pending(listener) != NULL) {
         call_next(listener);
     }
 }

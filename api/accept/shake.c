@@ -38,7 +38,7 @@ static uint64_t processor_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-static bool may_follow(enum rdmux_shake_state before, enum rdmux_shake_state next)
+static bool shake_state_may_follow(enum rdmux_shake_state before, enum rdmux_shake_state next)
 {
     switch (next) {
     case RDMUX_SHAKE_IDLE:
@@ -53,9 +53,9 @@ static bool may_follow(enum rdmux_shake_state before, enum rdmux_shake_state nex
 }
 
 /* The only writer of the state. lock is held. */
-static void set_state(struct rdmux_shake *shake, enum rdmux_shake_state state)
+static void set_shake_state(struct rdmux_shake *shake, enum rdmux_shake_state state)
 {
-    bool allowed = may_follow((enum rdmux_shake_state)atomic_load(&shake->state), state);
+    bool allowed = shake_state_may_follow((enum rdmux_shake_state)atomic_load(&shake->state), state);
     assert(allowed);
     (void)allowed;
     atomic_store(&shake->state, state);
@@ -103,7 +103,7 @@ static struct rdmux_shake *take_next(struct rdmux_shakes *shakes)
     if (rdmux_list_empty(&source->steps)) {
         rdmux_turns_leave(turn);
     }
-    set_state(shake, RDMUX_SHAKE_RUNNING);
+    set_shake_state(shake, RDMUX_SHAKE_RUNNING);
     return shake;
 }
 
@@ -122,7 +122,7 @@ static void run_shakes(struct rdmux_shakes *shakes, struct rdmux_shake *shake)
         return;
     }
     rdmux_turns_charge(&shakes->turns, &shake->source->turn, used_ns);
-    set_state(shake, RDMUX_SHAKE_IDLE);
+    set_shake_state(shake, RDMUX_SHAKE_IDLE);
     rdmux_service_call(shakes->fabric, shake->watch);
 }
 
@@ -235,7 +235,7 @@ bool rdmux_shake_queue(struct rdmux_shake *shake, struct rdmux_shake_source *sou
     }
     pthread_mutex_lock(&shakes->lock);
     shake->source = source;
-    set_state(shake, RDMUX_SHAKE_QUEUED);
+    set_shake_state(shake, RDMUX_SHAKE_QUEUED);
     rdmux_list_append(&source->steps, &shake->link);
     rdmux_turns_enter(&shakes->turns, &source->turn);
     pthread_cond_signal(&shakes->changed);
@@ -260,7 +260,7 @@ bool rdmux_shake_end(struct rdmux_shake *shake, struct rdmux_tls **tls)
             }
         }
         if (!is_ours) {
-            set_state(shake, RDMUX_SHAKE_ABANDONED);
+            set_shake_state(shake, RDMUX_SHAKE_ABANDONED);
             (void)shutdown(shake->socket, SHUT_RDWR);
         }
         pthread_mutex_unlock(&shakes->lock);

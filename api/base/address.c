@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum rdmux_status refuse(const char *text, const char *why)
+static enum rdmux_status refuse_address(const char *text, const char *why)
 {
     return rdmux_fail(RDMUX_INVALID, "address \"%s\": %s; write HOST:PORT or [IPv6]:PORT", text,
                       why);
@@ -22,7 +22,7 @@ static enum rdmux_status take_port(const char *text, const char *port,
     char *end;
     unsigned long number = strtoul(port, &end, 10);
     if (*port < '0' || *port > '9' || *end != '\0' || number > 65535) {
-        return refuse(text, "the port is not a number from 0 to 65535");
+        return refuse_address(text, "the port is not a number from 0 to 65535");
     }
     snprintf(out->port, sizeof(out->port), "%lu", number);
     return RDMUX_OK;
@@ -39,8 +39,8 @@ enum rdmux_status rdmux_address_split(const char *text, struct rdmux_address_tex
     if (*text == '[') {
         const char *end = strchr(text, ']');
         if (end == NULL || (end[1] != '\0' && end[1] != ':')) {
-            return refuse(text,
-                          "the bracket is not closed, or something other than a port follows it");
+            return refuse_address(
+                text, "the bracket is not closed, or something other than a port follows it");
         }
         host = text + 1;
         host_length = (size_t)(end - host);
@@ -54,7 +54,7 @@ enum rdmux_status rdmux_address_split(const char *text, struct rdmux_address_tex
         }
     }
     if (host_length >= sizeof(out->host)) {
-        return refuse("(too long)", "the host is longer than 255 bytes");
+        return refuse_address("(too long)", "the host is longer than 255 bytes");
     }
     memcpy(out->host, host, host_length);
     out->host[host_length] = '\0';

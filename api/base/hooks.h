@@ -64,6 +64,8 @@ static inline bool rdmux_fabric_finds_regions(const struct rdmux_fabric *fabric)
 void rdmux_log(struct rdmux_fabric *fabric, enum rdmux_log_level level, const char *format, ...)
     RDMUX_PRINTF(3, 4);
 
+enum { RDMUX_NS_PER_MS = 1000000 };
+
 static inline uint64_t rdmux_now(const struct rdmux_fabric *fabric)
 {
     const struct rdmux_hooks *hooks = (const struct rdmux_hooks *)(const void *)fabric;

@@ -27,11 +27,11 @@ enum {
     SHARD_COUNT = 1 << SHARD_BITS,
     CACHE_LINE = 64,
     YIELDS_BEFORE_SLEEP = 64,
-    PAUSE_NS = 50000,
+    READERS_PAUSE_NS = 50000,
     STACK_BITS = 12, /* threads are told apart by the pages of their stacks */
 };
 
-struct entry {
+struct span_entry {
     uintptr_t first;
     uintptr_t last;
     void *_Atomic item; /* NULL: removed. Released by the change, acquired by a search. */
@@ -44,7 +44,7 @@ struct table {
     uintptr_t *highest; /* the tree: [1] is its root, [leaves + i] the last byte of entry i */
     /* Entries in use, the fresh ones too. A release store pairs with a search's acquire load. */
     _Atomic size_t count;
-    struct entry entries[]; /* sorted + RDMUX_SPAN_FRESH_MAX */
+    struct span_entry entries[]; /* sorted + RDMUX_SPAN_FRESH_MAX */
 };
 
 /* Searches under way, of the threads that share the shard. */
@@ -101,7 +101,7 @@ static size_t beginning_by(const struct table *table, uintptr_t first)
     return low;
 }
 
-static bool serves(const struct entry *entry, uintptr_t first, uintptr_t last, uint32_t rights,
+static bool serves(const struct span_entry *entry, uintptr_t first, uintptr_t last, uint32_t rights,
                    struct rdmux_span *out)
 {
     if (entry->first > first || entry->last < last || (entry->rights & rights) != rights) {
@@ -172,7 +172,7 @@ static void wait_for_zero(const _Atomic uint32_t *number)
         if (tries < YIELDS_BEFORE_SLEEP) {
             (void)sched_yield();
         } else { /* a thread of lower priority has to run */
-            const struct timespec pause = { .tv_nsec = PAUSE_NS };
+            const struct timespec pause = { .tv_nsec = READERS_PAUSE_NS };
             (void)nanosleep(&pause, NULL);
         }
     }
@@ -195,10 +195,10 @@ static struct table *make_table(struct rdmux_span_index *index, size_t room)
     while (leaves < room) {
         leaves *= 2;
     }
-    struct table *table = rdmux_allocate(index->fabric,
-                                         offsetof(struct table, entries) +
-                                             (room + RDMUX_SPAN_FRESH_MAX) * sizeof(struct entry) +
-                                             2 * leaves * sizeof(uintptr_t));
+    struct table *table = rdmux_allocate(index->fabric, offsetof(struct table, entries) +
+                                                            (room + RDMUX_SPAN_FRESH_MAX) *
+                                                                sizeof(struct span_entry) +
+                                                            2 * leaves * sizeof(uintptr_t));
     if (table != NULL) {
         table->leaves = leaves;
         table->highest = (uintptr_t *)(void *)&table->entries[room + RDMUX_SPAN_FRESH_MAX];
@@ -206,14 +206,14 @@ static struct table *make_table(struct rdmux_span_index *index, size_t room)
     return table;
 }
 
-static bool is_living(const struct entry *entry)
+static bool is_living(const struct span_entry *entry)
 {
     return atomic_load_explicit(&entry->item, memory_order_relaxed) != NULL;
 }
 
-static void append_sorted(struct table *table, const struct entry *from)
+static void append_sorted(struct table *table, const struct span_entry *from)
 {
-    struct entry *to = &table->entries[table->sorted++];
+    struct span_entry *to = &table->entries[table->sorted++];
     to->first = from->first;
     to->last = from->last;
     to->rights = from->rights;
@@ -221,12 +221,13 @@ static void append_sorted(struct table *table, const struct entry *from)
 }
 
 /* Lists the living fresh entries by their first bytes. Returns their number. */
-static size_t sort_fresh(const struct table *table, const struct entry *out[RDMUX_SPAN_FRESH_MAX])
+static size_t sort_fresh(const struct table *table,
+                         const struct span_entry *out[RDMUX_SPAN_FRESH_MAX])
 {
     size_t count = 0;
     size_t end = atomic_load_explicit(&table->count, memory_order_relaxed);
     for (size_t i = table->sorted; i < end; i++) {
-        const struct entry *entry = &table->entries[i];
+        const struct span_entry *entry = &table->entries[i];
         if (!is_living(entry)) {
             continue;
         }
@@ -242,11 +243,11 @@ static size_t sort_fresh(const struct table *table, const struct entry *out[RDMU
 /* Fills a new table with the living entries of the old one, and builds its tree. */
 static void fill_table(struct table *to, const struct table *from)
 {
-    const struct entry *fresh[RDMUX_SPAN_FRESH_MAX];
+    const struct span_entry *fresh[RDMUX_SPAN_FRESH_MAX];
     size_t fresh_count = sort_fresh(from, fresh);
     size_t next = 0;
     for (size_t i = 0; i < from->sorted; i++) {
-        const struct entry *entry = &from->entries[i];
+        const struct span_entry *entry = &from->entries[i];
         while (next < fresh_count && fresh[next]->first < entry->first) {
             append_sorted(to, fresh[next++]);
         }
@@ -296,7 +297,7 @@ void rdmux_span_index_add(struct rdmux_span_index *index, const struct rdmux_spa
 {
     struct table *table = atomic_load_explicit(&index->table, memory_order_relaxed);
     size_t at = atomic_load_explicit(&table->count, memory_order_relaxed);
-    struct entry *entry = &table->entries[at];
+    struct span_entry *entry = &table->entries[at];
     entry->first = span->first;
     entry->last = span->last;
     entry->rights = span->rights;
@@ -305,7 +306,7 @@ void rdmux_span_index_add(struct rdmux_span_index *index, const struct rdmux_spa
 }
 
 /* Returns the entry that begins at `first` and has the item; NULL: there is none. */
-static struct entry *entry_of(struct table *table, uintptr_t first, const void *item)
+static struct span_entry *entry_of(struct table *table, uintptr_t first, const void *item)
 {
     for (size_t at = beginning_by(table, first); at > 0 && table->entries[at - 1].first == first;
          at--) {
@@ -325,7 +326,7 @@ static struct entry *entry_of(struct table *table, uintptr_t first, const void *
 void rdmux_span_index_remove(struct rdmux_span_index *index, uintptr_t first, const void *item)
 {
     struct table *table = atomic_load_explicit(&index->table, memory_order_relaxed);
-    struct entry *entry = entry_of(table, first, item);
+    struct span_entry *entry = entry_of(table, first, item);
     if (entry == NULL) {
         return;
     }

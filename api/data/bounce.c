@@ -182,7 +182,7 @@ static void keep_registration(struct rdmux_bounce *bounce)
 }
 
 /* Drops a reference. The last one destroys everything on the worker, which may deregister. */
-static void drop_registration(struct rdmux_bounce *bounce)
+static void drop_bounce_registration(struct rdmux_bounce *bounce)
 {
     if (atomic_fetch_sub_explicit(&bounce->refs, 1, memory_order_acq_rel) == 1) {
         bounce->destroy.work = destroy_bounce;
@@ -239,7 +239,7 @@ enum rdmux_status rdmux_bounce_open(struct rdmux_ep *ep, struct rdmux_provider_d
     return RDMUX_OK;
 }
 
-static void take_back_all(struct rdmux_ep *ep, struct rdmux_ring *ring)
+static void take_back_bounced(struct rdmux_ep *ep, struct rdmux_ring *ring)
 {
     for (uint64_t at = ring->tail; at != ring->head; at++) {
         struct rdmux_request *request = rdmux_ring_record(ring, at);
@@ -293,12 +293,12 @@ void rdmux_bounce_close(struct rdmux_ep *ep)
     pthread_mutex_lock(&bounce->copy_lock);
     bounce->is_closed = true;
     pthread_mutex_unlock(&bounce->copy_lock);
-    take_back_all(ep, &ep->send); /* bytes that have arrived are still to be returned */
-    take_back_all(ep, &ep->recv);
+    take_back_bounced(ep, &ep->send); /* bytes that have arrived are still to be returned */
+    take_back_bounced(ep, &ep->recv);
     ep->bounce = NULL;
     ep->flow.has_waiting_receives = false;
     bounce->ep = NULL;
-    drop_registration(bounce);
+    drop_bounce_registration(bounce);
 }
 
 /* ------------------------------------------------------------------------------ creating a side */
@@ -328,7 +328,7 @@ static void make_side(struct rdmux_job *job)
 }
 
 /* Owner: continues the waiting requests. */
-static void go_on(struct rdmux_bounce *bounce)
+static void bounce_goes_on(struct rdmux_bounce *bounce)
 {
     if (bounce->ep != NULL) {
         rdmux_cq_pend(bounce->cq, bounce->ep);
@@ -336,7 +336,7 @@ static void go_on(struct rdmux_bounce *bounce)
 }
 
 /* Writes the state. A side is made once. */
-static void enter_state(struct side *side, enum side_state next)
+static void enter_side_state(struct side *side, enum side_state next)
 {
     assert(side->state == (next == SIDE_ASKED ? SIDE_NONE : SIDE_ASKED));
     side->state = next;
@@ -348,25 +348,25 @@ static void side_made(struct rdmux_cq *cq, struct rdmux_mail *mail)
     struct rdmux_bounce *bounce = side->bounce;
     (void)cq;
     if (side->status == RDMUX_OK) {
-        enter_state(side, SIDE_READY);
+        enter_side_state(side, SIDE_READY);
         for (uint32_t i = 0; i < JOB_COUNT; i++) {
             side->jobs[i].side = side;
             side->jobs[i].next = side->free_jobs;
             side->free_jobs = &side->jobs[i];
         }
     } else {
-        enter_state(side, SIDE_FAILED);
+        enter_side_state(side, SIDE_FAILED);
         if (bounce->ep != NULL && bounce->ep->path != NULL) {
             rdmux_provider_failed(bounce->ep->path, side->status, side->text);
         }
     }
-    go_on(bounce);
-    drop_registration(bounce);
+    bounce_goes_on(bounce);
+    drop_bounce_registration(bounce);
 }
 
 static void ask_for_side(struct side *side)
 {
-    enter_state(side, SIDE_ASKED);
+    enter_side_state(side, SIDE_ASKED);
     side->make.work = make_side;
     side->made.deliver = side_made;
     send_to_worker(side->bounce, &side->make);
@@ -455,8 +455,8 @@ static void pieces_forgotten(struct rdmux_cq *cq, struct rdmux_mail *mail)
     (void)cq;
     job->next = job->side->free_jobs;
     job->side->free_jobs = job;
-    go_on(bounce);
-    drop_registration(bounce);
+    bounce_goes_on(bounce);
+    drop_bounce_registration(bounce);
 }
 
 static void pieces_registered(struct rdmux_cq *cq, struct rdmux_mail *mail)
@@ -482,8 +482,8 @@ static void pieces_registered(struct rdmux_cq *cq, struct rdmux_mail *mail)
             rdmux_provider_failed(bounce->ep->path, job->status, job->text);
         }
     }
-    go_on(bounce);
-    drop_registration(bounce);
+    bounce_goes_on(bounce);
+    drop_bounce_registration(bounce);
 }
 
 /* Returns whether the piece lacks the registration that the request needs. */
@@ -543,7 +543,7 @@ static void ask_for_pieces(struct side *side, struct key_note *note, uint64_t at
 /* ------------------------------------------------------------------------------- short requests */
 
 /* Takes contiguous bytes of the ring. NULL: too few are free. */
-static uint8_t *take_bytes(struct side *side, uint64_t length, uint64_t *end)
+static uint8_t *take_ring_bytes(struct side *side, uint64_t length, uint64_t *end)
 {
     uint64_t at = side->head % BOUNCE_SIZE;
     uint64_t start = length > BOUNCE_SIZE - at ? side->head + BOUNCE_SIZE - at : side->head;
@@ -558,7 +558,7 @@ static uint8_t *take_bytes(struct side *side, uint64_t length, uint64_t *end)
 
 static bool bounce_short(struct side *side, struct key_note *note, struct rdmux_request *request)
 {
-    uint8_t *bytes = take_bytes(side, request->length, &note->bounce_end);
+    uint8_t *bytes = take_ring_bytes(side, request->length, &note->bounce_end);
     if (bytes == NULL) {
         return false;
     }

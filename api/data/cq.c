@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { DEFAULT_DEPTH = 1 << 24 }; /* entries, if the attribute asks for no depth */
+enum { DEFAULT_CQ_DEPTH = 1 << 24 }; /* entries, if the attribute asks for no depth */
 
 static inline size_t collect_completions(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
 {
@@ -319,7 +319,7 @@ enum rdmux_status rdmux_cq_create(struct rdmux_fabric *fabric, const struct rdmu
     cq->fence = (fabric->has_membarrier ? 0U : RDMUX_ENTER_FENCED) |
                 ((all.flags & RDMUX_CQ_CHECKED) != 0 ? RDMUX_ENTER_CHECKED : 0U) |
                 ((all.flags & RDMUX_CQ_SERIALIZED) != 0 ? RDMUX_ENTER_SERIALIZED : 0U);
-    cq->depth = all.depth == 0 ? DEFAULT_DEPTH : all.depth;
+    cq->depth = all.depth == 0 ? DEFAULT_CQ_DEPTH : all.depth;
     rdmux_list_init(&cq->pending);
     rdmux_list_init(&cq->lists.eps);
     rdmux_list_init(&cq->lists.closed);

@@ -47,7 +47,7 @@ enum service_state {
 };
 
 /* Writes the state. Only a watched cq can be woken, which begins the grace time. */
-static void enter_state(struct rdmux_cq *cq, enum service_state next)
+static void enter_service_state(struct rdmux_cq *cq, enum service_state next)
 {
     assert(next != SERVICE_GRACE || cq->service.state == SERVICE_WATCH);
     cq->service.state = next;
@@ -72,7 +72,7 @@ void rdmux_cq_service_add(struct rdmux_cq *cq)
     cq->service.work_watch.ready = work_ready;
     cq->service.control_watch.ready = control_ready;
     rdmux_service_lock(fabric);
-    enter_state(cq, SERVICE_REST);
+    enter_service_state(cq, SERVICE_REST);
     cq->service.deadline_ns = rdmux_now(fabric) + REST_NS;
     rdmux_list_init(&cq->service.link);
     rdmux_list_append(&fabric->served_cqs, &cq->service.link);
@@ -119,14 +119,14 @@ static uint64_t calls_of(struct rdmux_cq *cq)
     return atomic_load(&cq->calls) + cq->service.fast_calls;
 }
 
-static bool is_inside(struct rdmux_cq *cq)
+static bool is_owner_inside(struct rdmux_cq *cq)
 {
     return atomic_load(rdmux_cq_inside(cq)) == RDMUX_GATE_INSIDE;
 }
 
 static void let_cq_rest(struct rdmux_cq *cq, uint64_t now)
 {
-    enter_state(cq, SERVICE_REST);
+    enter_service_state(cq, SERVICE_REST);
     cq->service.calls = calls_of(cq);
     cq->service.deadline_ns = now + REST_NS;
     cq->service.has_fired = false;
@@ -180,13 +180,13 @@ static void take_cq(struct rdmux_cq *cq, uint64_t now)
     }
     bool more = run_slice(cq);
     if (more) {
-        enter_state(cq, SERVICE_WATCH);
+        enter_service_state(cq, SERVICE_WATCH);
         cq->service.has_fired = true; /* at once, after the other cqs */
         rdmux_cq_raise(cq, RDMUX_SIGNAL_DORMANT);
         rdmux_cq_release_claim(cq);
         return;
     }
-    enter_state(cq, SERVICE_WATCH);
+    enter_service_state(cq, SERVICE_WATCH);
     cq->service.has_fired = false;
     cq->service.calls = calls_of(cq);
     rdmux_cq_raise(cq, RDMUX_SIGNAL_DORMANT);
@@ -203,14 +203,14 @@ static void watch_sleeper(struct rdmux_cq *cq, uint64_t now)
         rdmux_membarrier();
     }
     if (calls_of(cq) != cq->service.calls ||
-        (is_inside(cq) && atomic_load(&cq->claim.sleeping) == 0)) {
+        (is_owner_inside(cq) && atomic_load(&cq->claim.sleeping) == 0)) {
         atomic_fetch_and(rdmux_cq_signal(cq), ~(uint32_t)RDMUX_SIGNAL_DORMANT);
         let_cq_rest(cq, now);
         return;
     }
-    enter_state(cq, SERVICE_WATCH);
+    enter_service_state(cq, SERVICE_WATCH);
     cq->service.has_fired = false;
-    if (!is_inside(cq)) {
+    if (!is_owner_inside(cq)) {
         rdmux_service_rearm(cq->fabric, cq->work_fd, &cq->service.work_watch);
     }
 }
@@ -251,7 +251,7 @@ static void watch_them_poll(struct rdmux_fabric *fabric, uint64_t now)
 static uint64_t run_cq(struct rdmux_cq *cq, uint64_t now)
 {
     uint64_t calls = calls_of(cq);
-    bool inside = is_inside(cq);
+    bool inside = is_owner_inside(cq);
     switch ((enum service_state)cq->service.state) {
     case SERVICE_REST:
         if (attention_due(cq, now)) {
@@ -283,7 +283,7 @@ static uint64_t run_cq(struct rdmux_cq *cq, uint64_t now)
             cq->service.has_fired = false; /* it sleeps in a call and wakes by itself */
         } else if (cq->service.has_fired || attention_due(cq, now)) {
             if (rdmux_cq_is_armed(cq)) {
-                enter_state(cq, SERVICE_GRACE);
+                enter_service_state(cq, SERVICE_GRACE);
                 cq->service.calls = calls;
                 cq->service.deadline_ns = now + GRACE_NS;
             } else {
@@ -302,7 +302,7 @@ static uint64_t run_cq(struct rdmux_cq *cq, uint64_t now)
     if (cq->service.state != SERVICE_WATCH) {
         return cq->service.deadline_ns;
     }
-    if (is_inside(cq)) {
+    if (is_owner_inside(cq)) {
         return UINT64_MAX;
     }
     /* Attention may have been requested since REST: its wake-up of this thread came then, and does
@@ -332,7 +332,8 @@ void rdmux_cq_service_attend_revocations(struct rdmux_fabric *fabric)
     rdmux_service_lock(fabric); /* the lock keeps all cqs alive */
     for (struct rdmux_list *at = fabric->served_cqs.next; at != &fabric->served_cqs; at = at->next) {
         struct rdmux_cq *cq = RDMUX_CONTAINER(at, struct rdmux_cq, service.link);
-        if (atomic_load_explicit(&cq->revocations, memory_order_relaxed) != 0 && !is_inside(cq)) {
+        if (atomic_load_explicit(&cq->revocations, memory_order_relaxed) != 0 &&
+            !is_owner_inside(cq)) {
             rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND); /* answers arrive on the control channel */
             take_cq(cq, rdmux_now(fabric));
             taken = true;

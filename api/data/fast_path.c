@@ -105,7 +105,7 @@ static struct rdmux_fast_path_entry *limit_of(const struct rdmux_fast_path *fast
 
 /* Owner; the fast path is open, or about to be. Returns whether there is room. A thread that raised
  * a signal in the meantime has cleared the limit, or this function sees the signal. */
-static bool make_room(struct rdmux_cq *cq)
+static bool has_entry_room(struct rdmux_cq *cq)
 {
     struct rdmux_fast_path *fast = cq->fast_poll.fast;
     count_posted(cq);
@@ -181,7 +181,7 @@ static bool open_fast_path(struct rdmux_ep *ep)
     __atomic_store_n(&ep->fast, fast, __ATOMIC_RELAXED);
     __atomic_store_n(&cq->fast_poll.poll, poll, __ATOMIC_RELAXED);
     atomic_fetch_or(rdmux_cq_signal(cq), RDMUX_SIGNAL_FAST_PATH);
-    return make_room(cq);
+    return has_entry_room(cq);
 }
 
 /* Owner; the fast path is closed. Returns whether the endpoint gets it: after STREAK writes in a
@@ -205,7 +205,8 @@ bool rdmux_fast_path_ready(struct rdmux_ep *ep)
     if (rdmux_fast_path_enter(fast)) {
         const struct rdmux_fast_path_entry *limit = __atomic_load_n(&fast->limit, __ATOMIC_SEQ_CST);
         /* NULL: another thread raised a signal, which is cleared again */
-        is_ready = cq->fast.ep == ep && (limit == NULL || limit == fast->head) && make_room(cq);
+        is_ready = cq->fast.ep == ep && (limit == NULL || limit == fast->head) &&
+                   has_entry_room(cq);
     } else if (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_acquire) ==
                RDMUX_SIGNAL_ALIVE) {
         is_ready = ep->phase == RDMUX_PHASE_READY && has_earned_it(ep) && open_fast_path(ep);

@@ -13,15 +13,15 @@
 #include "api/progress/endpoint_table.h"
 
 /* The region of the previous piece of this call, and its registration. */
-struct found {
+struct found_region {
     const struct rdmux_mr *mr;
     struct rdmux_provider_mr *registration;
 };
 
 /* Queues the common case of a receive: one piece, on an endpoint that has its path. Returns false
  * for any other receive, and for one to refuse: queue_receive() has the error texts. */
-RDMUX_HOT bool queue_simple(struct rdmux_ep *ep, const struct rdmux_sge *piece, void *context,
-                            struct found *found)
+RDMUX_HOT bool queue_simple_receive(struct rdmux_ep *ep, const struct rdmux_sge *piece,
+                                    void *context, struct found_region *found)
 {
     struct rdmux_ring *ring = &ep->recv;
     if (RDMUX_UNLIKELY(ring->head - ring->tail >= ring->depth) ||
@@ -230,13 +230,13 @@ enum rdmux_status rdmux_recv(struct rdmux_ep *ep, void *buf, size_t length, stru
                              void *context)
 {
     const struct rdmux_sge piece = rdmux_piece(buf, length, mr);
-    struct found found = { NULL, NULL };
+    struct found_region found = { NULL, NULL };
     enum rdmux_status status = rdmux_ep_enter(ep);
     if (RDMUX_UNLIKELY(status != RDMUX_OK)) {
         return status;
     }
     if (RDMUX_UNLIKELY(!takes_simple(ep)) ||
-        RDMUX_UNLIKELY(!queue_simple(ep, &piece, context, &found))) {
+        RDMUX_UNLIKELY(!queue_simple_receive(ep, &piece, context, &found))) {
         status = receive_any(ep, piece, context);
     }
     if (RDMUX_LIKELY(status == RDMUX_OK && ep->phase == RDMUX_PHASE_READY)) {
@@ -278,7 +278,7 @@ enum rdmux_status rdmux_post_recv(struct rdmux_ep *ep, const struct rdmux_wr *wr
         return status;
     }
     uint64_t from = ep->recv.head;
-    struct found found = { NULL, NULL };
+    struct found_region found = { NULL, NULL };
     bool simple = takes_simple(ep);
     size_t done = 0;
     for (; done < count; done++) {
@@ -290,7 +290,7 @@ enum rdmux_status rdmux_post_recv(struct rdmux_ep *ep, const struct rdmux_wr *wr
         }
         if (RDMUX_LIKELY(simple && wr->op == RDMUX_OP_RECV && wr->flags == 0 &&
                          wr->sge_count == 1 && wr->sges != NULL) &&
-            RDMUX_LIKELY(queue_simple(ep, wr->sges, wr->context, &found))) {
+            RDMUX_LIKELY(queue_simple_receive(ep, wr->sges, wr->context, &found))) {
             continue;
         }
         status = queue_receive(ep, wr);

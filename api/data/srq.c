@@ -16,7 +16,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { DEFAULT_DEPTH = 1024, DEFAULT_MAX_SGE = 4, DEPTH_MAX = 65536 };
+enum { DEFAULT_SRQ_DEPTH = 1024, DEFAULT_SRQ_MAX_SGE = 4, SRQ_DEPTH_MAX = 65536 };
 
 void rdmux_srq_append(struct rdmux_srq *srq, struct rdmux_request *request)
 {
@@ -483,7 +483,7 @@ static void keep_regions(struct rdmux_srq *srq, size_t index, struct rdmux_reque
     }
 }
 
-static enum rdmux_status queue_receive(struct rdmux_srq *srq, const struct rdmux_wr *wr)
+static enum rdmux_status queue_srq_receive(struct rdmux_srq *srq, const struct rdmux_wr *wr)
 {
     struct rdmux_request *request = srq->free;
     if (srq->used == srq->ring.depth || request == NULL) {
@@ -539,7 +539,7 @@ enum rdmux_status rdmux_srq_post_recv(struct rdmux_srq *srq, const struct rdmux_
     size_t done = 0;
     for (; done < count; done++) {
         status = rdmux_spare_is_zero(&wrs[done])
-                     ? queue_receive(srq, &wrs[done])
+                     ? queue_srq_receive(srq, &wrs[done])
                      : rdmux_fail(RDMUX_INVALID,
                                   "rdmux_srq_post_recv: spare of request %zu is not zero", done);
         if (status != RDMUX_OK) {
@@ -656,15 +656,15 @@ enum rdmux_status rdmux_srq_create(struct rdmux_fabric *fabric, struct rdmux_cq 
         }
         memcpy(&all, attr, attr->size < sizeof(all) ? attr->size : sizeof(all));
     }
-    uint32_t depth = all.depth == 0 ? DEFAULT_DEPTH : all.depth;
-    uint32_t max_sge = all.max_sge == 0 ? DEFAULT_MAX_SGE : all.max_sge;
-    if (fabric == NULL || cq == NULL || cq->fabric != fabric || depth > DEPTH_MAX ||
+    uint32_t depth = all.depth == 0 ? DEFAULT_SRQ_DEPTH : all.depth;
+    uint32_t max_sge = all.max_sge == 0 ? DEFAULT_SRQ_MAX_SGE : all.max_sge;
+    if (fabric == NULL || cq == NULL || cq->fabric != fabric || depth > SRQ_DEPTH_MAX ||
         max_sge > RDMUX_SGE_MAX || all.device_share > depth || all.limit > depth) {
         return rdmux_fail(RDMUX_INVALID, "rdmux_srq_create: %s",
                           fabric == NULL             ? "fabric is NULL"
                           : cq == NULL               ? "cq is NULL"
                           : cq->fabric != fabric     ? "cq belongs to another fabric"
-                          : depth > DEPTH_MAX        ? "attr.depth is above 65,536"
+                          : depth > SRQ_DEPTH_MAX    ? "attr.depth is above 65,536"
                           : max_sge > RDMUX_SGE_MAX  ? "attr.max_sge is above 16"
                           : all.device_share > depth ? "attr.device_share is above attr.depth"
                                                      : "attr.limit is above attr.depth");

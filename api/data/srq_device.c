@@ -158,7 +158,8 @@ static struct rdmux_request *take_posted(struct rdmux_srq *srq,
     return NULL;
 }
 
-static enum rdmux_status lend(struct rdmux_srq *srq, uint32_t index, struct rdmux_request *request)
+static enum rdmux_status lend_to_device(struct rdmux_srq *srq, uint32_t index,
+                                        struct rdmux_request *request)
 {
     struct rdmux_srq_device *device = srq->devices[index];
     set_keys(srq, device, request);
@@ -185,7 +186,7 @@ bool rdmux_srq_device_lend(struct rdmux_srq *srq, uint32_t index)
         return false;
     }
     rdmux_error_clear();
-    bool was_refused = lend(srq, index, request) != RDMUX_OK;
+    bool was_refused = lend_to_device(srq, index, request) != RDMUX_OK;
     if (was_refused) {
         rdmux_srq_prepend(srq, request);
         if (!device->has_refused) {
@@ -248,7 +249,7 @@ static bool is_bounced_by(const struct rdmux_srq *srq, const struct rdmux_srq_de
            request->sges == &device->bounced[index_of(srq, request)];
 }
 
-static void take_back_all(struct rdmux_srq *srq, uint32_t index)
+static void take_back_lent(struct rdmux_srq *srq, uint32_t index)
 {
     const struct rdmux_srq_device *device = srq->devices[index];
     for (uint32_t i = 0; i < srq->ring.depth; i++) {
@@ -306,7 +307,7 @@ enum rdmux_status rdmux_srq_device_open(struct rdmux_srq *srq, uint32_t index,
     }
     if (status == RDMUX_OK && srq->posted_count != srq->set_aside) {
         struct rdmux_request *first = take_posted(srq, device);
-        status = lend(srq, index, first);
+        status = lend_to_device(srq, index, first);
         if (status != RDMUX_OK) {
             rdmux_srq_prepend(srq, first);
         }
@@ -322,7 +323,7 @@ enum rdmux_status rdmux_srq_device_open(struct rdmux_srq *srq, uint32_t index,
 
 void rdmux_srq_device_close(struct rdmux_srq *srq, uint32_t index)
 {
-    take_back_all(srq, index);
+    take_back_lent(srq, index);
     destroy_device(srq, index);
     rdmux_srq_share_out(srq);
 }

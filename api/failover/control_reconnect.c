@@ -36,10 +36,9 @@
 #include <unistd.h>
 
 enum {
-    NS_PER_MS = 1000000,
-    PAUSE_NS = 50 * NS_PER_MS, /* pause between two dials */
-    DIAL_NS = 50 * NS_PER_MS,  /* first answer timeout if the peer has other addresses */
-    MOVE_ROUND_TRIPS = 2,      /* added to DIAL_NS while the peer's MOVE is awaited */
+    DIAL_PAUSE_NS = 50 * RDMUX_NS_PER_MS, /* pause between two dials */
+    DIAL_NS = 50 * RDMUX_NS_PER_MS,       /* first answer timeout if the peer has other addresses */
+    MOVE_ROUND_TRIPS = 2,                 /* added to DIAL_NS while the peer's MOVE is awaited */
     DIAL_DOUBLINGS = 5,
 };
 
@@ -168,7 +167,7 @@ static void resend_revocations(struct rdmux_ep *ep)
 static uint64_t reconnect_patience_ns(const struct rdmux_ep *ep)
 {
     uint64_t limit_ns = ep->failover->time_ns;
-    uint64_t liveness_ns = (uint64_t)ep->info.liveness_ms * NS_PER_MS;
+    uint64_t liveness_ns = (uint64_t)ep->info.liveness_ms * RDMUX_NS_PER_MS;
     return ep->info.liveness_ms != RDMUX_NEVER && liveness_ns < limit_ns ? liveness_ns : limit_ns;
 }
 
@@ -285,7 +284,7 @@ static void dial_address(struct rdmux_ep *ep)
     struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     const struct rdmux_setup *setup = ep->failover->setup;
     int error = 0;
-    reconnect->next_ns = rdmux_now(ep->fabric) + PAUSE_NS;
+    reconnect->next_ns = rdmux_now(ep->fabric) + DIAL_PAUSE_NS;
     reconnect->until_ns = dial_answer_deadline(ep);
     reconnect->dials++;
     int fd = rdmux_channel_socket_dial(ep, setup->address->ai_addr, setup->address->ai_addrlen,
@@ -720,7 +719,7 @@ static void add_claim(struct rdmux_ep *ep, const struct rdmux_reconnect_mail *ma
     }
     (void)getpeername(mail->socket, (struct sockaddr *)&address, &length);
     claim->key_size = rdmux_address_network(&address, claim->key);
-    claim->until_ns = rdmux_now(ep->fabric) + (uint64_t)RDMUX_CLAIM_MS * NS_PER_MS;
+    claim->until_ns = rdmux_now(ep->fabric) + (uint64_t)RDMUX_CLAIM_MS * RDMUX_NS_PER_MS;
     memcpy(claim->greeting.connectors, mail->hello, RDMUX_HELLO_SIZE);
     claim->channel = create_greeting_channel(ep, mail->socket, mail->tls, true,
                                              claim->greeting.acceptors);

@@ -31,11 +31,10 @@
 #include <string.h>
 
 enum {
-    NS_PER_MS = 1000000,
-    READY_NS = 100 * NS_PER_MS, /* time for both sides to get ready */
-    AGAIN_NS = 20 * NS_PER_MS,  /* pause before a change of cq tries again */
-    REFUSALS_MAX = 8,           /* then a change of cq does not wait for the peer any more */
-    VAIN_DOUBLINGS = 4,         /* hold-down doublings after moves that did not lead back */
+    READY_NS = 100 * RDMUX_NS_PER_MS, /* time for both sides to get ready */
+    AGAIN_NS = 20 * RDMUX_NS_PER_MS,  /* pause before a change of cq tries again */
+    REFUSALS_MAX = 8,                 /* then a change of cq does not wait for the peer any more */
+    VAIN_DOUBLINGS = 4,               /* hold-down doublings after moves that did not lead back */
 };
 
 void rdmux_failback_init(struct rdmux_failover *failover, const struct rdmux_ep_attr *attr)

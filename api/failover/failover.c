@@ -35,20 +35,19 @@
 #include <string.h>
 
 enum {
-    NS_PER_MS = 1000000,
     /* A move that begins within this time after another one continues it and its limits. */
-    HEELS_NS = 1000 * NS_PER_MS,
+    HEELS_NS = 1000 * RDMUX_NS_PER_MS,
     /* Pause between rounds in which every pair was tried; doubles each round. */
-    FIRST_PAUSE_NS = 50 * NS_PER_MS,
+    FIRST_PAUSE_NS = 50 * RDMUX_NS_PER_MS,
     PAUSE_DOUBLINGS = 4,
     /* Limit of one attempt where there are other pairs; doubles each round. So a path that swallows
      * everything does not delay the move to the next one by path_timeout_ms, and a slow path works
      * in the end. */
     FIRST_ATTEMPT_MS = 200,
     ATTEMPT_DOUBLINGS = 16,
-    CUT_STEP_NS = NS_PER_MS,
-    LOOK_NS = 10 * 1000, /* period of control-channel checks while RECEIVED is awaited */
-    ATTEMPT_BITS = 16,   /* low bits of an attempt's number; the epoch is above */
+    CUT_STEP_NS = RDMUX_NS_PER_MS,
+    RECEIVED_LOOK_NS = 10 * 1000, /* period of control-channel checks while RECEIVED is awaited */
+    ATTEMPT_BITS = 16,            /* low bits of an attempt's number; the epoch is above */
 };
 
 /* ----------------------------------------------------------------------------------------- life */
@@ -63,8 +62,8 @@ enum rdmux_status rdmux_failover_create(struct rdmux_ep *ep)
     failover->search.attempts_max = attr->failover_attempts;
     failover->time_ns = attr->failover_time_ms == RDMUX_NEVER
                             ? UINT64_MAX
-                            : (uint64_t)attr->failover_time_ms * NS_PER_MS;
-    failover->hold_ns = (uint64_t)attr->failback_hold_ms * NS_PER_MS;
+                            : (uint64_t)attr->failover_time_ms * RDMUX_NS_PER_MS;
+    failover->hold_ns = (uint64_t)attr->failback_hold_ms * RDMUX_NS_PER_MS;
     rdmux_failback_init(failover, attr);
     failover->null_path.ops = &rdmux_null_path_ops;
     failover->null_path.ep = ep;
@@ -190,7 +189,7 @@ static bool note_cut(struct rdmux_ep *ep)
 }
 
 /* The path is cut. */
-static void go_on(struct rdmux_ep *ep)
+static void path_goes_on(struct rdmux_ep *ep)
 {
     if (ep->failover->move.heard) {
         begin_search(ep);
@@ -216,7 +215,7 @@ static void cut_path(struct rdmux_ep *ep)
     enter_stage(ep, RDMUX_MEETING);
     say_move(ep);
     if (ep->phase == RDMUX_PHASE_READY && !note_cut(ep)) {
-        go_on(ep);
+        path_goes_on(ep);
     }
 }
 
@@ -341,7 +340,7 @@ static void go_back_if_ready(struct rdmux_ep *ep)
     begin_move(ep, RDMUX_OK, text);
 }
 
-static void take_move(struct rdmux_ep *ep, const struct rdmux_message *message)
+static void take_move_message(struct rdmux_ep *ep, const struct rdmux_message *message)
 {
     struct rdmux_failover *failover = ep->failover;
     if (message->epoch != ep->info.epoch + 1 || failover->move.heard) {
@@ -365,7 +364,7 @@ static void take_move(struct rdmux_ep *ep, const struct rdmux_message *message)
     }
 }
 
-static void take_count(struct rdmux_ep *ep, const struct rdmux_message *message)
+static void take_count_message(struct rdmux_ep *ep, const struct rdmux_message *message)
 {
     if (ep->failover->stage != RDMUX_STEADY || message->epoch < ep->info.epoch) {
         return; /* MOVE tells more, or told it already */
@@ -383,7 +382,7 @@ void rdmux_failover_told(struct rdmux_ep *ep, const struct rdmux_message *messag
 {
     switch (message->type) {
     case RDMUX_FRAME_MOVE:
-        take_move(ep, message);
+        take_move_message(ep, message);
         break;
     case RDMUX_FRAME_BACK:
         rdmux_failback_told(ep, message);
@@ -396,7 +395,7 @@ void rdmux_failover_told(struct rdmux_ep *ep, const struct rdmux_message *messag
         rdmux_reconnect_revocation_answered(ep, message->region, message->id);
         break;
     default:
-        take_count(ep, message);
+        take_count_message(ep, message);
         break;
     }
 }
@@ -581,7 +580,7 @@ static bool await_count(struct rdmux_ep *ep)
         return false;
     }
     uint64_t now_ns = rdmux_now(ep->fabric);
-    if (now_ns - failover->looked_at_ns >= LOOK_NS) {
+    if (now_ns - failover->looked_at_ns >= RECEIVED_LOOK_NS) {
         failover->looked_at_ns = now_ns;
         ep->fabric->life->control_ready(ep);
     }
@@ -631,7 +630,7 @@ void rdmux_failover_step(struct rdmux_ep *ep)
     }
 }
 
-static bool fall_quiet(struct rdmux_ep *ep)
+static bool failover_falls_quiet(struct rdmux_ep *ep)
 {
     const struct rdmux_failover *failover = ep->failover;
     if (ep->phase != RDMUX_PHASE_READY || failover->stage != RDMUX_STEADY) {
@@ -696,7 +695,7 @@ static void go_on_at_cq(struct rdmux_ep *ep)
 {
     rdmux_reconnect_enter_cq(ep);
     if (ep->phase == RDMUX_PHASE_READY && ep->failover->stage == RDMUX_MEETING) {
-        go_on(ep);
+        path_goes_on(ep);
     }
 }
 
@@ -717,7 +716,7 @@ static void abandon(struct rdmux_ep *ep)
 const struct rdmux_failover_hooks rdmux_failover_hooks = {
     .run = rdmux_replay_run,
     .confirm = rdmux_replay_confirm,
-    .quiet = fall_quiet,
+    .quiet = failover_falls_quiet,
     .takes_loss = takes_loss,
     .message = rdmux_failover_told,
     .tell_received = rdmux_replay_tell,

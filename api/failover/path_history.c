@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NS_PER_MS = 1000000 };
-
 static struct rdmux_handshake *handshake_of(const struct rdmux_ep *ep)
 {
     const struct rdmux_setup *setup = ep->setup != NULL ? ep->setup : ep->failover->setup;
@@ -37,7 +35,7 @@ void rdmux_failover_note_loss(struct rdmux_ep *ep, uint64_t now_ns)
     if (rdmux_failover_leaves_out(ep, rank)) {
         snprintf(failover->move.left_text, sizeof(failover->move.left_text),
                  "failed %d times within %llu ms, left out while another works: %.160s",
-                 RDMUX_LOSSES, (unsigned long long)(failover->hold_ns / NS_PER_MS),
+                 RDMUX_LOSSES, (unsigned long long)(failover->hold_ns / RDMUX_NS_PER_MS),
                  failover->move.cause_text);
         rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: %s %s %s", (unsigned long long)ep->id,
                   ep->info.provider, ep->info.device, failover->move.left_text);

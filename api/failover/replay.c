@@ -47,7 +47,7 @@ static bool shows_placement(const struct rdmux_request *request)
            (rdmux_op_reads(request->op) || (request->flags & RDMUX_PLACED) != 0);
 }
 
-static uint64_t larger(uint64_t a, uint64_t b)
+static uint64_t larger_count(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
@@ -97,7 +97,7 @@ static void mark_counted_messages(struct rdmux_ep *ep, uint64_t until)
         /* a request with an unknown outcome was not given to this path */
         replay->marked_number += is_message(request) && request->status != RDMUX_OUTCOME_UNKNOWN;
     }
-    replay->placed = larger(replay->placed, replay->marked);
+    replay->placed = larger_count(replay->placed, replay->marked);
 }
 
 bool rdmux_replay_counted(struct rdmux_ep *ep, uint64_t count)
@@ -133,7 +133,7 @@ void rdmux_replay_confirm(struct rdmux_ep *ep)
     if (replay->is_flushing && replay->flush.done) {
         replay->is_flushing = false;
         if (replay->flush.status == RDMUX_OK) {
-            replay->placed = larger(replay->placed, replay->flush_until);
+            replay->placed = larger_count(replay->placed, replay->flush_until);
         }
     }
     for (; replay->looked != ring->next; replay->looked++) {
@@ -142,7 +142,7 @@ void rdmux_replay_confirm(struct rdmux_ep *ep)
             break;
         }
         if (shows_placement(request)) {
-            replay->placed = larger(replay->placed, replay->looked + 1);
+            replay->placed = larger_count(replay->placed, replay->looked + 1);
         }
     }
     while (ep->retention.confirmed != ring->next &&
@@ -151,9 +151,9 @@ void rdmux_replay_confirm(struct rdmux_ep *ep)
         ep->retention.confirmed++;
     }
     /* Records before `confirmed` are returned and reused. */
-    replay->marked = larger(replay->marked, ep->retention.confirmed);
-    replay->looked = larger(replay->looked, ep->retention.confirmed);
-    replay->placed = larger(replay->placed, ep->retention.confirmed);
+    replay->marked = larger_count(replay->marked, ep->retention.confirmed);
+    replay->looked = larger_count(replay->looked, ep->retention.confirmed);
+    replay->placed = larger_count(replay->placed, ep->retention.confirmed);
     const struct rdmux_request *oldest = rdmux_ring_record(ring, ep->retention.confirmed);
     bool waits = ep->retention.confirmed != ring->next && oldest->done &&
                  oldest->op == RDMUX_OP_WRITE;
@@ -350,7 +350,7 @@ bool rdmux_replay_settle(struct rdmux_ep *ep, uint64_t count)
     }
     for (uint64_t at = replay->looked; at != replay->given; at++) {
         if (shows_placement(rdmux_ring_record(ring, at))) {
-            replay->placed = larger(replay->placed, at + 1);
+            replay->placed = larger_count(replay->placed, at + 1);
         }
     }
     for (uint64_t at = ep->retention.confirmed; at != replay->given; at++) {
@@ -361,8 +361,8 @@ bool rdmux_replay_settle(struct rdmux_ep *ep, uint64_t count)
         ring->next++;
     }
     ep->retention.confirmed = ring->next;
-    replay->marked = larger(replay->marked, ring->next);
-    replay->placed = larger(replay->placed, ring->next);
+    replay->marked = larger_count(replay->marked, ring->next);
+    replay->placed = larger_count(replay->placed, ring->next);
     replay->looked = ring->next;
     replay->told = replay->received; /* MOVE has told the count */
     failover->untold_ns = 0;

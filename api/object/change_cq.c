@@ -128,7 +128,8 @@ static void deliver_endpoint(struct rdmux_cq *cq, struct rdmux_mail *mail)
 
 /* -------------------------------------------------------------------------------------- the old cq */
 
-static enum rdmux_status refuse(const struct rdmux_ep *ep, enum rdmux_status status, const char *why)
+static enum rdmux_status refuse_change(const struct rdmux_ep *ep, enum rdmux_status status,
+                                       const char *why)
 {
     return rdmux_fail(status, "rdmux_ep_move: endpoint %llu %s", (unsigned long long)ep->id, why);
 }
@@ -144,33 +145,36 @@ static bool path_can_leave(const struct rdmux_ep *ep)
 static enum rdmux_status check_endpoint(const struct rdmux_ep *ep, const struct rdmux_cq *to)
 {
     if (ep->phase == RDMUX_PHASE_CLOSED) {
-        return refuse(ep, RDMUX_INVALID, "is closed");
+        return refuse_change(ep, RDMUX_INVALID, "is closed");
     }
     if (to->fabric != ep->fabric) {
         return rdmux_fail(RDMUX_INVALID, "rdmux_ep_move: `to` is a cq of another fabric");
     }
     if ((ep->events & RDMUX_EVENT_CHANGED_CQ) != 0) {
-        return refuse(ep, RDMUX_INVALID,
-                      "is on its way already; the owner of its next cq has it from RDMUX_WC_MOVED "
-                      "on");
+        return refuse_change(
+            ep, RDMUX_INVALID,
+            "is on its way already; the owner of its next cq has it from RDMUX_WC_MOVED "
+            "on");
     }
     if ((ep->events & RDMUX_EVENT_LAYER) != 0) {
         return refuse(ep, RDMUX_INVALID, "belongs to a stream");
     }
     if (ep->srq != NULL) {
-        return refuse(ep, RDMUX_INVALID, "takes its receives from an SRQ, which stays on its cq");
+        return refuse_change(ep, RDMUX_INVALID,
+                             "takes its receives from an SRQ, which stays on its cq");
     }
     if (ep->is_rdmacm) {
-        return refuse(ep, RDMUX_INVALID, "has an rdma:// address, so its queue pair stays");
+        return refuse_change(ep, RDMUX_INVALID, "has an rdma:// address, so its queue pair stays");
     }
     if (ep->phase == RDMUX_PHASE_SETUP) {
-        return refuse(ep, RDMUX_AGAIN, "is in set-up; move it after RDMUX_WC_CONNECTED");
+        return refuse_change(ep, RDMUX_AGAIN, "is in set-up; move it after RDMUX_WC_CONNECTED");
     }
     if (ep->phase == RDMUX_PHASE_ENDING) {
-        return refuse(ep, RDMUX_AGAIN, "is at its end; move it after RDMUX_WC_DISCONNECTED");
+        return refuse_change(ep, RDMUX_AGAIN, "is at its end; move it after RDMUX_WC_DISCONNECTED");
     }
     if (ep->phase == RDMUX_PHASE_READY && !rdmux_failover_is_steady(ep)) {
-        return refuse(ep, RDMUX_AGAIN, "is changing its path or its control channel; try later");
+        return refuse_change(ep, RDMUX_AGAIN,
+                             "is changing its path or its control channel; try later");
     }
     if (to == ep->cq || path_can_leave(ep)) {
         return RDMUX_OK;
@@ -183,13 +187,13 @@ static enum rdmux_status check_endpoint(const struct rdmux_ep *ep, const struct 
                           (unsigned long long)ep->id, ep->ops->name);
     }
     if (ep->flow.is_shutdown_asked || ep->session.has_end) {
-        return refuse(ep, RDMUX_AGAIN, "is at its end; move it after RDMUX_WC_DISCONNECTED");
+        return refuse_change(ep, RDMUX_AGAIN, "is at its end; move it after RDMUX_WC_DISCONNECTED");
     }
     return RDMUX_OK;
 }
 
 /* Takes the endpoint off its cq. Cannot fail. */
-static void take_off(struct rdmux_ep *ep, struct cq_change *change)
+static void take_off_cq(struct rdmux_ep *ep, struct cq_change *change)
 {
     struct rdmux_cq *from = ep->cq;
     change->is_busy = !rdmux_list_empty(&ep->places.busy);
@@ -238,7 +242,7 @@ void rdmux_cq_send_off(struct rdmux_cq *cq)
         if (may_go(ep)) {
             rdmux_list_remove(&change->link);
             ep->events &= ~(uint32_t)RDMUX_EVENT_LEAVING;
-            take_off(ep, change);
+            take_off_cq(ep, change);
             send_to(ep, change);
         }
     }
@@ -263,7 +267,7 @@ static enum rdmux_status leave_cq(struct rdmux_ep *ep, struct cq_change *change)
     }
     ep->events |= RDMUX_EVENT_CHANGED_CQ;
     atomic_fetch_add_explicit(&change->to->arriving, 1, memory_order_relaxed);
-    take_off(ep, change);
+    take_off_cq(ep, change);
     send_to(ep, change);
     return RDMUX_OK;
 }
@@ -291,7 +295,7 @@ static enum rdmux_status change_cq(struct rdmux_ep *ep, struct rdmux_cq *to)
     }
     struct cq_change *change = rdmux_allocate(ep->fabric, sizeof(*change));
     if (change == NULL) {
-        return refuse(ep, RDMUX_NO_MEMORY, "cannot move: out of memory");
+        return refuse_change(ep, RDMUX_NO_MEMORY, "cannot move: out of memory");
     }
     change->mail.deliver = deliver_endpoint;
     change->ep = ep;

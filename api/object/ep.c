@@ -32,6 +32,7 @@
 #include "api/progress/places.h"
 #include "negotiation/control_channel.h"
 #include "negotiation/explain.h"
+#include "negotiation/handshake.h"
 
 #include <assert.h>
 #include <stdarg.h>
@@ -42,12 +43,7 @@ enum {
     DEFAULT_DEPTH = 64,
     DEPTH_MAX = 65536,
     DEFAULT_MAX_SGE = 4,
-    DEFAULT_MAX_MESSAGE = 8 << 20,
-    DEFAULT_LIVENESS_MS = 10000,
     LEAST_LIVENESS_MS = 100,
-    DEFAULT_SETUP_TIMEOUT_MS = 10000,
-    DEFAULT_PATH_TIMEOUT_MS = 2000,
-    DATA_SOCKETS_MAX = 16,
     DEFAULT_FAILOVER_ATTEMPTS = 64,
     DEFAULT_FAILOVER_TIME_MS = 30000,
     DEFAULT_FAILBACK_HOLD_MS = 10000,
@@ -77,11 +73,11 @@ static enum rdmux_status check_numbers(struct rdmux_ep_attr *to)
         { FIELD(max_recv_sge), 1, RDMUX_SGE_MAX, DEFAULT_MAX_SGE, 0, "is above 16" },
         { FIELD(prefer), 0, RDMUX_PREFER_BANDWIDTH, RDMUX_PREFER_DEFAULT, 0,
           "is not one of RDMUX_PREFER_*" },
-        { FIELD(liveness_ms), LEAST_LIVENESS_MS, 86400000, DEFAULT_LIVENESS_MS, RDMUX_NEVER,
+        { FIELD(liveness_ms), LEAST_LIVENESS_MS, 86400000, RDMUX_DEFAULT_LIVENESS_MS, RDMUX_NEVER,
           "is below 100 ms or above a day; RDMUX_NEVER turns it off" },
-        { FIELD(setup_timeout_ms), 1, 86400000, DEFAULT_SETUP_TIMEOUT_MS, RDMUX_NEVER,
+        { FIELD(setup_timeout_ms), 1, 86400000, RDMUX_DEFAULT_SETUP_TIMEOUT_MS, RDMUX_NEVER,
           "is above a day" },
-        { FIELD(path_timeout_ms), 1, 86400000, DEFAULT_PATH_TIMEOUT_MS, RDMUX_NEVER,
+        { FIELD(path_timeout_ms), 1, 86400000, RDMUX_DEFAULT_PATH_TIMEOUT_MS, RDMUX_NEVER,
           "is above a day" },
         { FIELD(failover_attempts), 1, 100000, DEFAULT_FAILOVER_ATTEMPTS, 0, "is above 100,000" },
         { FIELD(failover_time_ms), 1, 86400000, DEFAULT_FAILOVER_TIME_MS, RDMUX_NEVER,
@@ -90,7 +86,7 @@ static enum rdmux_status check_numbers(struct rdmux_ep_attr *to)
         { FIELD(dscp), 1, 63, 26, RDMUX_OFF, "is above 63" },
         { FIELD(ecn), 1, 2, 2, RDMUX_OFF, "is not 1, 2 or RDMUX_OFF" },
         { FIELD(service_level), 0, 15, 0, 0, "is above 15" },
-        { FIELD(data_sockets), 1, DATA_SOCKETS_MAX, 1, 0, "is above 16" },
+        { FIELD(data_sockets), 1, RDMUX_DATA_SOCKETS_MAX, 1, 0, "is above 16" },
 #undef FIELD
     };
     for (size_t i = 0; i < RDMUX_COUNT_OF(fields); i++) {
@@ -132,8 +128,8 @@ enum rdmux_status rdmux_ep_attr_check(const struct rdmux_ep_attr *from, struct r
     } else if (to->max_inline > RDMUX_INLINE_MAX) {
         to->max_inline = RDMUX_INLINE_MAX;
     }
-    to->max_send = to->max_send == 0 ? DEFAULT_MAX_MESSAGE : to->max_send;
-    to->max_recv = to->max_recv == 0 ? DEFAULT_MAX_MESSAGE : to->max_recv;
+    to->max_send = to->max_send == 0 ? RDMUX_DEFAULT_MAX_MESSAGE : to->max_send;
+    to->max_recv = to->max_recv == 0 ? RDMUX_DEFAULT_MAX_MESSAGE : to->max_recv;
     if (to->failover > RDMUX_FAILOVER_ON || to->failback > 1 || to->probe > 1) {
         return bad_attr(to->probe > 1      ? "probe"
                         : to->failback > 1 ? "failback"

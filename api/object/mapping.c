@@ -53,7 +53,7 @@ struct mapping {
 };
 
 /* /proc/self/maps, read from its beginning. */
-struct reader {
+struct maps_reader {
     int fd;
     bool asks; /* the kernel supports queries */
     size_t length;
@@ -68,7 +68,7 @@ enum found {
 };
 
 /* Finds the mapping that contains the address, else the next one. */
-static enum found ask_kernel(const struct reader *reader, uint64_t addr, struct mapping *out)
+static enum found ask_kernel(const struct maps_reader *reader, uint64_t addr, struct mapping *out)
 {
     struct query query = { .size = sizeof(query), .flags = COVERING_OR_NEXT, .addr = addr };
     if (ioctl(reader->fd, QUERY, &query) != 0) {
@@ -78,7 +78,7 @@ static enum found ask_kernel(const struct reader *reader, uint64_t addr, struct 
     return FOUND;
 }
 
-static bool fill_mapping(struct reader *reader)
+static bool fill_mapping(struct maps_reader *reader)
 {
     size_t rest = reader->length - reader->at;
     memmove(reader->text, reader->text + reader->at, rest);
@@ -94,7 +94,7 @@ static bool fill_mapping(struct reader *reader)
 }
 
 /* Reads the next line: START-END rwxp OFFSET DEVICE INODE NAME. */
-static enum found read_line(struct reader *reader, struct mapping *out)
+static enum found read_line(struct maps_reader *reader, struct mapping *out)
 {
     char *end;
     while ((end = strchr(reader->text + reader->at, '\n')) == NULL) {
@@ -111,7 +111,7 @@ static enum found read_line(struct reader *reader, struct mapping *out)
     return fields == 4 ? FOUND : UNKNOWN;
 }
 
-static enum found find_mapping(struct reader *reader, uint64_t addr, struct mapping *out)
+static enum found find_mapping(struct maps_reader *reader, uint64_t addr, struct mapping *out)
 {
     if (reader->asks) {
         enum found found = ask_kernel(reader, addr, out);
@@ -144,7 +144,7 @@ static enum rdmux_status refuse_mapping(uint64_t at, const char *what)
     return rdmux_fail(RDMUX_INVALID, "region: the memory at 0x%" PRIx64 " %s", at, what);
 }
 
-static enum rdmux_status check_mapping(struct reader *reader, uint64_t at, uint64_t last,
+static enum rdmux_status check_mapping(struct maps_reader *reader, uint64_t at, uint64_t last,
                                        bool writes)
 {
     for (;;) {
@@ -172,7 +172,7 @@ static enum rdmux_status check_mapping(struct reader *reader, uint64_t at, uint6
 
 enum rdmux_status rdmux_mapping_check(const void *addr, size_t length, bool writes)
 {
-    struct reader reader = { .asks = true };
+    struct maps_reader reader = { .asks = true };
     reader.fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     if (reader.fd < 0) {
         return RDMUX_OK;

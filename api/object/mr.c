@@ -49,7 +49,7 @@ static void *map_private(size_t size, int flags)
 
 /* As ftruncate(). The limit on file sizes applies to memory files, too, and exceeding it raises
  * SIGXFSZ, which ends the process. So the limit is checked first. */
-static int set_size(int fd, size_t size)
+static int set_region_size(int fd, size_t size)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
@@ -68,7 +68,7 @@ static void *map_memfd(size_t size, unsigned flags, int *out_fd)
         return NULL;
     }
     void *addr = MAP_FAILED;
-    if (set_size(fd, size) == 0) {
+    if (set_region_size(fd, size) == 0) {
         addr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     }
     if (addr == MAP_FAILED) {
@@ -312,7 +312,7 @@ void rdmux_mr_domain_gone(struct rdmux_fabric *fabric, struct rdmux_provider_dom
 
 /* ------------------------------------------------------------------------------------- creation */
 
-static enum rdmux_status check_attr(const struct rdmux_mr_attr *attr)
+static enum rdmux_status check_mr_attr(const struct rdmux_mr_attr *attr)
 {
     if ((attr->access & ~(uint32_t)ACCESS_KNOWN) != 0) {
         return rdmux_fail(RDMUX_INVALID, "region: unknown access bits 0x%x",
@@ -437,7 +437,7 @@ static enum rdmux_status create_region(struct rdmux_fabric *fabric,
     if (*fabric->alive == 0) {
         return rdmux_fail(RDMUX_INVALID, "region: the fabric belongs to the process before fork");
     }
-    enum rdmux_status status = check_attr(attr);
+    enum rdmux_status status = check_mr_attr(attr);
     if (status != RDMUX_OK) {
         return status;
     }

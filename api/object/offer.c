@@ -4,16 +4,10 @@
 #include "api/core/fabric.h"
 #include "negotiation/auth.h"
 #include "negotiation/filter.h"
+#include "negotiation/handshake.h"
 
 #include <stdio.h>
 #include <string.h>
-
-enum {
-    DEFAULT_MAX_MESSAGE = 8 << 20,
-    DEFAULT_LIVENESS_MS = 10000,
-    DEFAULT_PATH_TIMEOUT_MS = 2000,
-    DEFAULT_SETUP_TIMEOUT_MS = 10000,
-};
 
 /* -------------------------------------------------------------------------------------- filters */
 
@@ -214,12 +208,12 @@ bool rdmux_fabric_path_is_usable(struct rdmux_fabric *fabric, const char *provid
 
 void rdmux_offer_defaults(struct rdmux_fabric *fabric, const char *paths, struct rdmux_offer *offer)
 {
-    offer->max_send = DEFAULT_MAX_MESSAGE;
-    offer->max_recv = DEFAULT_MAX_MESSAGE;
-    offer->liveness_ms = DEFAULT_LIVENESS_MS;
+    offer->max_send = RDMUX_DEFAULT_MAX_MESSAGE;
+    offer->max_recv = RDMUX_DEFAULT_MAX_MESSAGE;
+    offer->liveness_ms = RDMUX_DEFAULT_LIVENESS_MS;
     offer->data_sockets = 1;
-    offer->path_timeout_ms = DEFAULT_PATH_TIMEOUT_MS;
-    offer->setup_timeout_ms = DEFAULT_SETUP_TIMEOUT_MS;
+    offer->path_timeout_ms = RDMUX_DEFAULT_PATH_TIMEOUT_MS;
+    offer->setup_timeout_ms = RDMUX_DEFAULT_SETUP_TIMEOUT_MS;
     snprintf(offer->filter[0], sizeof(offer->filter[0]), "%s", fabric->filter);
     snprintf(offer->filter[1], sizeof(offer->filter[1]), "%s", paths == NULL ? "auto" : paths);
     rdmux_registry_offer_paths(&fabric->registry, offer);

@@ -14,8 +14,8 @@
 
 /* The link at which a peer with this id is, or may be added. Ids are random, so that chains are short
  * however many peers there are. fabric->lock is held. */
-static struct rdmux_peer_process **place_of(struct rdmux_fabric *fabric,
-                                            const uint8_t id[RDMUX_PROCESS_ID_SIZE])
+static struct rdmux_peer_process **link_of(struct rdmux_fabric *fabric,
+                                           const uint8_t id[RDMUX_PROCESS_ID_SIZE])
 {
     struct rdmux_peer_process **at = &fabric->peer_buckets[rdmux_load_be64(id) % RDMUX_PEER_BUCKETS];
     while (*at != NULL && memcmp((*at)->id, id, sizeof((*at)->id)) != 0) {
@@ -29,7 +29,7 @@ static struct rdmux_peer_process *get_peer(struct rdmux_fabric *fabric,
 {
     struct rdmux_peer_process *fresh = rdmux_allocate(fabric, sizeof(*fresh));
     pthread_mutex_lock(&fabric->lock);
-    struct rdmux_peer_process **at = place_of(fabric, id);
+    struct rdmux_peer_process **at = link_of(fabric, id);
     if (*at == NULL && fresh != NULL) {
         memcpy(fresh->id, id, sizeof(fresh->id));
         rdmux_list_init(&fresh->heartbeat_groups);
@@ -51,7 +51,7 @@ static void put_peer(struct rdmux_fabric *fabric, struct rdmux_peer_process *pee
     pthread_mutex_lock(&fabric->lock);
     bool last = --peer->refs == 0;
     if (last) {
-        *place_of(fabric, peer->id) = peer->next;
+        *link_of(fabric, peer->id) = peer->next;
     }
     pthread_mutex_unlock(&fabric->lock);
     if (last) {

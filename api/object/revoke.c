@@ -38,7 +38,6 @@
 enum {
     REVOKE_WAIT_MS = 100,
     TURN_MS = 1, /* period of the caller's turns; the service thread is sooner if it watches */
-    NS_PER_MS = 1000000,
     NS_PER_S = 1000000000,
 };
 
@@ -110,7 +109,7 @@ static struct timespec after_ms(unsigned ms)
 {
     struct timespec at;
     clock_gettime(CLOCK_MONOTONIC, &at);
-    at.tv_nsec += (long)ms * NS_PER_MS;
+    at.tv_nsec += (long)ms * RDMUX_NS_PER_MS;
     at.tv_sec += at.tv_nsec / NS_PER_S;
     at.tv_nsec %= NS_PER_S;
     return at;

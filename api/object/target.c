@@ -30,12 +30,12 @@ enum {
     CHUNK_ENTRIES = 1024,
     CHUNKS_MAX = 1024, /* 1 Mi regions */
     SPINS_BEFORE_SLEEP = 64,
-    PAUSE_NS = 50000,
+    GATE_PAUSE_NS = 50000,
 };
 
 /* A region as peers see it. The fields other than state and mr may be read only while state matches
  * the key and the hazard is set. */
-struct entry {
+struct target_entry {
     _Atomic uint64_t state; /* generation << 1, plus 1 while valid */
     struct rdmux_mr *_Atomic mr;
     uint64_t random;
@@ -46,7 +46,7 @@ struct entry {
 };
 
 struct rdmux_region_table {
-    struct entry *_Atomic chunks[CHUNKS_MAX];
+    struct target_entry *_Atomic chunks[CHUNKS_MAX];
     uint32_t used;       /* entries used at least once, plus entry 0; fabric->lock */
     uint32_t first_free; /* 0 = none; fabric->lock */
 };
@@ -58,13 +58,13 @@ struct key {
 };
 _Static_assert(sizeof(struct key) == RDMUX_TARGET_KEY_SIZE, "a key fills its bytes");
 
-static struct entry *entry_at(struct rdmux_region_table *table, uint32_t index)
+static struct target_entry *entry_at(struct rdmux_region_table *table, uint32_t index)
 {
     if (index == 0 || index / CHUNK_ENTRIES >= CHUNKS_MAX) {
         return NULL;
     }
-    struct entry *chunk = atomic_load_explicit(&table->chunks[index / CHUNK_ENTRIES],
-                                               memory_order_acquire);
+    struct target_entry *chunk = atomic_load_explicit(&table->chunks[index / CHUNK_ENTRIES],
+                                                      memory_order_acquire);
     return chunk != NULL ? &chunk[index % CHUNK_ENTRIES] : NULL;
 }
 
@@ -106,9 +106,9 @@ static uint32_t take_index(struct rdmux_fabric *fabric, struct rdmux_region_tabl
     if (index / CHUNK_ENTRIES >= CHUNKS_MAX) {
         return 0;
     }
-    struct entry *_Atomic *chunk = &table->chunks[index / CHUNK_ENTRIES];
+    struct target_entry *_Atomic *chunk = &table->chunks[index / CHUNK_ENTRIES];
     if (atomic_load_explicit(chunk, memory_order_relaxed) == NULL) {
-        struct entry *fresh = rdmux_allocate(fabric, CHUNK_ENTRIES * sizeof(*fresh));
+        struct target_entry *fresh = rdmux_allocate(fabric, CHUNK_ENTRIES * sizeof(*fresh));
         if (fresh == NULL) {
             return 0;
         }
@@ -132,7 +132,7 @@ enum rdmux_status rdmux_region_table_add(struct rdmux_fabric *fabric, struct rdm
                           "region: no room for another one with remote rights; %d are possible",
                           CHUNKS_MAX * CHUNK_ENTRIES - 1);
     }
-    struct entry *entry = entry_at(table, index);
+    struct target_entry *entry = entry_at(table, index);
     entry->random = random;
     entry->addr = mr->addr;
     entry->length = mr->length;
@@ -151,7 +151,7 @@ enum rdmux_status rdmux_region_table_add(struct rdmux_fabric *fabric, struct rdm
 }
 
 /* Returns whether a cq's owner is inside the region. */
-static bool is_inside(struct rdmux_fabric *fabric, const struct rdmux_mr *mr)
+static bool is_inside_region(struct rdmux_fabric *fabric, const struct rdmux_mr *mr)
 {
     bool inside = false;
     pthread_mutex_lock(&fabric->lock);
@@ -166,7 +166,7 @@ static bool is_inside(struct rdmux_fabric *fabric, const struct rdmux_mr *mr)
 void rdmux_region_table_remove(struct rdmux_fabric *fabric, struct rdmux_mr *mr)
 {
     struct rdmux_region_table *table = fabric->table;
-    struct entry *entry = entry_at(table, mr->index);
+    struct target_entry *entry = entry_at(table, mr->index);
     if (entry == NULL) {
         return;
     }
@@ -175,11 +175,11 @@ void rdmux_region_table_remove(struct rdmux_fabric *fabric, struct rdmux_mr *mr)
         rdmux_membarrier();
     }
     /* A thread inside the region does bounded work, but may have been preempted. */
-    for (unsigned spins = 0; is_inside(fabric, mr); spins++) {
+    for (unsigned spins = 0; is_inside_region(fabric, mr); spins++) {
         if (spins < SPINS_BEFORE_SLEEP) {
             sched_yield();
         } else {
-            const struct timespec pause = { .tv_nsec = PAUSE_NS };
+            const struct timespec pause = { .tv_nsec = GATE_PAUSE_NS };
             nanosleep(&pause, NULL);
         }
     }
@@ -197,7 +197,7 @@ void rdmux_target_key(struct rdmux_provider_mr *registration, uint8_t out[RDMUX_
 {
     const struct rdmux_mr *mr = registration->mr;
     struct key key = { 0 };
-    struct entry *entry = entry_at(mr->fabric->table, mr->index);
+    struct target_entry *entry = entry_at(mr->fabric->table, mr->index);
     if (entry != NULL) {
         key.index = mr->index;
         key.generation = (uint32_t)(atomic_load_explicit(&entry->state, memory_order_relaxed) >> 1);
@@ -249,7 +249,7 @@ static void set_hazard(struct rdmux_cq *cq, struct rdmux_mr *mr)
 
 static void clear_hazard(struct rdmux_cq *cq)
 {
-    atomic_store_explicit(&cq->hazard, NULL, memory_order_release); /* is_inside() acquires */
+    atomic_store_explicit(&cq->hazard, NULL, memory_order_release); /* is_inside_region() acquires */
 }
 
 enum rdmux_status rdmux_target_enter(struct rdmux_provider_ep *ep,
@@ -259,7 +259,7 @@ enum rdmux_status rdmux_target_enter(struct rdmux_provider_ep *ep,
     struct rdmux_cq *cq = ep->cq->cq;
     struct key key;
     memcpy(&key, key_bytes, sizeof(key));
-    struct entry *entry = entry_at(cq->fabric->table, key.index);
+    struct target_entry *entry = entry_at(cq->fabric->table, key.index);
     if (entry == NULL) {
         return RDMUX_DENIED;
     }

@@ -66,8 +66,8 @@ static enum rdmux_status add_to_epoll(int epoll, int fd, uint32_t events)
 }
 
 /* Any thread: entries up to domain_count never change. NULL: there is none on this domain. */
-static struct rdmux_provider_cq *find_domain(const struct rdmux_cq *cq,
-                                             const struct rdmux_provider_domain *domain)
+static struct rdmux_provider_cq *find_provider_cq(const struct rdmux_cq *cq,
+                                                  const struct rdmux_provider_domain *domain)
 {
     /* Pairs with add_domain(). */
     uint32_t count = __atomic_load_n(&cq->domain_count, __ATOMIC_ACQUIRE);
@@ -116,14 +116,14 @@ static void add_domain(struct rdmux_cq *cq, struct rdmux_provider_cq *provider_c
 {
     cq->domains[cq->domain_count].ops = provider_cq->domain->ops;
     cq->domains[cq->domain_count].cq = provider_cq;
-    /* Pairs with find_domain() of other threads. */
+    /* Pairs with find_provider_cq() of other threads. */
     __atomic_store_n(&cq->domain_count, cq->domain_count + 1, __ATOMIC_RELEASE);
 }
 
 enum rdmux_status rdmux_cq_domain(struct rdmux_cq *cq, struct rdmux_provider_domain *domain,
                                   uint32_t depth, struct rdmux_provider_cq **out)
 {
-    struct rdmux_provider_cq *found = find_domain(cq, domain);
+    struct rdmux_provider_cq *found = find_provider_cq(cq, domain);
     if (found != NULL) {
         *out = found;
         return RDMUX_OK;
@@ -145,7 +145,7 @@ enum rdmux_status rdmux_cq_domain_prepare(struct rdmux_cq *cq, struct rdmux_prov
                                           struct rdmux_provider_cq **out)
 {
     *out = NULL;
-    if (find_domain(cq, domain) != NULL) {
+    if (find_provider_cq(cq, domain) != NULL) {
         return RDMUX_OK;
     }
     enum rdmux_status status = reserve_domain(cq);
@@ -172,7 +172,7 @@ struct rdmux_provider_cq *rdmux_cq_domain_take(struct rdmux_cq *cq,
                                                struct rdmux_provider_domain *domain,
                                                struct rdmux_provider_cq *prepared)
 {
-    struct rdmux_provider_cq *found = find_domain(cq, domain);
+    struct rdmux_provider_cq *found = find_provider_cq(cq, domain);
     if (found != NULL) {
         rdmux_cq_domain_give_up(cq, prepared); /* the cq has opened its own meanwhile */
         return found;
@@ -208,7 +208,7 @@ void rdmux_cq_domain_leave(struct rdmux_provider_cq *provider_cq)
     }
 }
 
-static void close_fd(int fd)
+static void close_if_open(int fd)
 {
     if (fd >= 0) {
         close(fd);
@@ -239,8 +239,8 @@ enum rdmux_status rdmux_cq_open_descriptors(struct rdmux_cq *cq)
 
 void rdmux_cq_close_descriptors(struct rdmux_cq *cq)
 {
-    close_fd(cq->wake_fd);
-    close_fd(cq->control_fd);
-    close_fd(cq->work_fd);
-    close_fd(cq->fd);
+    close_if_open(cq->wake_fd);
+    close_if_open(cq->control_fd);
+    close_if_open(cq->work_fd);
+    close_if_open(cq->fd);
 }

@@ -15,7 +15,7 @@
 #include <string.h>
 
 enum {
-    FIRST_ROOM = 16,
+    FIRST_TABLE_ROOM = 16,
     NOWHERE = UINT32_MAX,
     TICK_NS = 8 * 1000 *
               1000, /* timers are rounded up to this, so that many endpoints share a round */
@@ -72,12 +72,12 @@ static void set_timer(struct rdmux_cq *cq, uint32_t place, struct rdmux_timer ti
     }
 }
 
-static enum rdmux_status make_room(struct rdmux_cq *cq)
+static enum rdmux_status enlarge_table(struct rdmux_cq *cq)
 {
     if (cq->table.timer_count < cq->table.timer_room) {
         return RDMUX_OK;
     }
-    uint32_t room = cq->table.timer_room == 0 ? FIRST_ROOM : 2 * cq->table.timer_room;
+    uint32_t room = cq->table.timer_room == 0 ? FIRST_TABLE_ROOM : 2 * cq->table.timer_room;
     struct rdmux_timer *timers = rdmux_allocate(cq->fabric, room * sizeof(*timers));
     if (timers == NULL) {
         return rdmux_fail(RDMUX_NO_MEMORY, "endpoint: out of memory for the timers of %u endpoints",
@@ -116,7 +116,7 @@ static void add_timer(struct rdmux_cq *cq, struct rdmux_ep *ep)
 
 enum rdmux_status rdmux_cq_enrol(struct rdmux_cq *cq, struct rdmux_ep *ep)
 {
-    enum rdmux_status status = make_room(cq);
+    enum rdmux_status status = enlarge_table(cq);
     if (status == RDMUX_OK) {
         add_timer(cq, ep);
         add_endpoint(cq, ep);
@@ -126,7 +126,7 @@ enum rdmux_status rdmux_cq_enrol(struct rdmux_cq *cq, struct rdmux_ep *ep)
 
 enum rdmux_status rdmux_cq_enrol_arrival(struct rdmux_cq *cq, struct rdmux_ep *ep)
 {
-    enum rdmux_status status = make_room(cq);
+    enum rdmux_status status = enlarge_table(cq);
     ep->places.timer = NOWHERE;
     if (status == RDMUX_OK) {
         add_timer(cq, ep);

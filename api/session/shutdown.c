@@ -54,7 +54,7 @@ bool rdmux_ep_hang_up(struct rdmux_ep *ep)
     return ep->session.is_shutdown_sent;
 }
 
-static bool has_ended(void *user)
+static bool shutdown_has_ended(void *user)
 {
     const struct rdmux_ep *ep = user;
     return ep->phase != RDMUX_PHASE_READY && ep->phase != RDMUX_PHASE_ENDING;
@@ -74,7 +74,7 @@ static enum rdmux_status shut_down(struct rdmux_ep *ep, int timeout_ms)
         return RDMUX_IN_PROGRESS;
     }
     ep->session.is_shutdown_quiet = true;
-    enum rdmux_status status = rdmux_cq_wait_until(ep->cq, has_ended, ep, timeout_ms);
+    enum rdmux_status status = rdmux_cq_wait_until(ep->cq, shutdown_has_ended, ep, timeout_ms);
     if (status == RDMUX_TIMED_OUT) {
         ep->session.is_shutdown_quiet = false;
         rdmux_ep_fail(ep, RDMUX_PEER_GONE, "the peer did not take the shutdown within %d ms",
@@ -103,7 +103,7 @@ static enum rdmux_status join_end(struct rdmux_ep *ep, int timeout_ms)
         bool told = ep->phase == RDMUX_PHASE_ENDED && (ep->events & RDMUX_EVENT_DISCONNECTED) == 0;
         return told ? RDMUX_OK : RDMUX_IN_PROGRESS;
     }
-    if (rdmux_cq_wait_until(ep->cq, has_ended, ep, timeout_ms) != RDMUX_OK) {
+    if (rdmux_cq_wait_until(ep->cq, shutdown_has_ended, ep, timeout_ms) != RDMUX_OK) {
         return rdmux_fail(RDMUX_TIMED_OUT,
                           "rdmux_ep_shutdown: the path did not come to rest within %d ms",
                           timeout_ms);

@@ -32,12 +32,13 @@
 
 enum { ADDRESSES_MAX = 8 /* addresses of one name that are tried */ };
 
-static const char PREFIX[] = "rdma://";
+static const char ADDRESS_PREFIX[] = "rdma://";
 
 const char *rdmux_rdmacm_address(const char *address)
 {
-    size_t length = sizeof(PREFIX) - 1;
-    return address != NULL && strncmp(address, PREFIX, length) == 0 ? address + length : NULL;
+    size_t length = sizeof(ADDRESS_PREFIX) - 1;
+    return address != NULL && strncmp(address, ADDRESS_PREFIX, length) == 0 ? address + length
+                                                                            : NULL;
 }
 
 enum rdmux_status rdmux_rdmacm_refuse(const char *call, const char *address)
@@ -200,7 +201,7 @@ static void finish_job(struct rdmacm_job *job)
 }
 
 static void open_endpoint(struct rdmux_ep *ep);
-static void take_call(struct rdmux_ep *ep, struct rdmux_rdmacm_call *call);
+static void take_endpoint_call(struct rdmux_ep *ep, struct rdmux_rdmacm_call *call);
 
 static void way_found(struct rdmux_cq *cq, struct rdmux_mail *mail)
 {
@@ -212,7 +213,7 @@ static void way_found(struct rdmux_cq *cq, struct rdmux_mail *mail)
             job->call->ops->call_drop(job->call, 0, NULL, 0);
         }
     } else if (job->status == RDMUX_OK) {
-        take_call(ep, job->call);
+        take_endpoint_call(ep, job->call);
     } else {
         if (job->status == RDMUX_NO_PATH) {
             keep_all(ep, job->error);
@@ -302,7 +303,7 @@ void rdmux_rdmacm_accept(struct rdmux_ep *ep, struct rdmux_rdmacm_call *call)
 {
     ep->negotiated.role = RDMUX_ROLE_ACCEPT;
     snprintf(ep->setup->target, sizeof(ep->setup->target), "%s", call->peer_address);
-    take_call(ep, call);
+    take_endpoint_call(ep, call);
 }
 
 /* ----------------------------------------------------------------------------------- the device */
@@ -375,7 +376,7 @@ static enum rdmux_reason judge_device(const struct rdmux_ep *ep,
     return RDMUX_REASON_NONE;
 }
 
-static void device_opened(struct rdmux_cq *cq, struct rdmux_mail *mail)
+static void rdmacm_device_opened(struct rdmux_cq *cq, struct rdmux_mail *mail)
 {
     struct rdmacm_job *job = RDMUX_CONTAINER(mail, struct rdmacm_job, mail);
     struct rdmux_ep *ep = find_waiting(cq, job->ep_id, SETUP_OPENING);
@@ -388,7 +389,7 @@ static void device_opened(struct rdmux_cq *cq, struct rdmux_mail *mail)
 }
 
 /* Worker thread. */
-static void open_device(struct rdmux_job *base)
+static void open_rdmacm_device(struct rdmux_job *base)
 {
     struct rdmacm_job *job = RDMUX_CONTAINER(base, struct rdmacm_job, job);
     struct rdmux_provider_domain *domain;
@@ -397,7 +398,7 @@ static void open_device(struct rdmux_job *base)
     finish_job(job);
 }
 
-static void take_call(struct rdmux_ep *ep, struct rdmux_rdmacm_call *call)
+static void take_endpoint_call(struct rdmux_ep *ep, struct rdmux_rdmacm_call *call)
 {
     struct rdmux_setup *setup = ep->setup;
     char text[RDMUX_TEXT_MAX];
@@ -438,7 +439,7 @@ static void take_call(struct rdmux_ep *ep, struct rdmux_rdmacm_call *call)
         open_endpoint(ep);
         return;
     }
-    struct rdmacm_job *job = make_job(ep, open_device, device_opened);
+    struct rdmacm_job *job = make_job(ep, open_rdmacm_device, rdmacm_device_opened);
     if (job != NULL) {
         job->provider = provider;
         job->path = setup->way->path;
@@ -449,7 +450,7 @@ static void take_call(struct rdmux_ep *ep, struct rdmux_rdmacm_call *call)
 
 /* --------------------------------------------------------------------------------- the endpoint */
 
-static uint64_t shorter(uint64_t a, uint64_t limit)
+static uint64_t within_limit(uint64_t a, uint64_t limit)
 {
     return limit != 0 && limit < a ? limit : a;
 }
@@ -459,7 +460,7 @@ static void fill_attr(struct rdmux_ep *ep, struct rdmux_provider_srq *srq)
     const struct rdmux_setup *setup = ep->setup;
     struct rdmux_provider_ep_attr *attr = &ep->negotiated.path_attr;
     rdmux_setup_fill_path_attr(ep, &setup->way->path, srq);
-    attr->max_send = shorter(attr->max_send, ep->negotiated.path.max_message);
+    attr->max_send = within_limit(attr->max_send, ep->negotiated.path.max_message);
     attr->call = setup->call;
     setup->call->private_data = setup->offer->private_data;
     setup->call->private_length = setup->offer->private_length;
@@ -543,7 +544,7 @@ static void open_endpoint(struct rdmux_ep *ep)
     rdmux_ep_resolve_receives(ep);
 }
 
-static void fill_info(struct rdmux_ep *ep)
+static void fill_rdmacm_info(struct rdmux_ep *ep)
 {
     const struct rdmux_setup *setup = ep->setup;
     const struct rdmux_rdmacm_call *call = ep->negotiated.path_attr.call;
@@ -620,7 +621,7 @@ void rdmux_rdmacm_step(struct rdmux_ep *ep)
     if (status == RDMUX_OK && (required & ep->negotiated.path_attr.call->lacks) != 0) {
         fail_to_connect(ep, RDMUX_NO_PATH, "the peer grants no reads, and they are required");
     } else if (status == RDMUX_OK) {
-        fill_info(ep);
+        fill_rdmacm_info(ep);
         rdmux_setup_succeed(ep);
     } else if (status != RDMUX_IN_PROGRESS) {
         fail_to_connect(ep, status, rdmux_last_error());

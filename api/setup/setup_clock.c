@@ -6,7 +6,7 @@
 #include "api/setup/setup.h"
 
 /* The period of the clock checks that detect time in which this side did not run. */
-enum { LOOK_NS = 100 * 1000 * 1000 };
+enum { CLOCK_LOOK_NS = 100 * 1000 * 1000 };
 
 uint64_t rdmux_setup_now(struct rdmux_ep *ep)
 {
@@ -15,8 +15,8 @@ uint64_t rdmux_setup_now(struct rdmux_ep *ep)
     if (ep->phase != RDMUX_PHASE_SETUP) {
         return now_ns; /* failover has its own timeouts */
     }
-    if (now_ns > setup->looked_ns + (uint64_t)2 * LOOK_NS) {
-        setup->missed_ns += now_ns - setup->looked_ns - LOOK_NS;
+    if (now_ns > setup->looked_ns + (uint64_t)2 * CLOCK_LOOK_NS) {
+        setup->missed_ns += now_ns - setup->looked_ns - CLOCK_LOOK_NS;
     }
     setup->looked_ns = now_ns;
     return now_ns - setup->missed_ns;
@@ -29,6 +29,6 @@ uint64_t rdmux_setup_handshake_deadline(const struct rdmux_setup *setup)
         return UINT64_MAX;
     }
     deadline_ns += setup->missed_ns;
-    uint64_t look_ns = setup->looked_ns + LOOK_NS;
+    uint64_t look_ns = setup->looked_ns + CLOCK_LOOK_NS;
     return look_ns < deadline_ns ? look_ns : deadline_ns;
 }
