@@ -10,7 +10,8 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/rdmux)
 install(TARGETS rdmux rdmux_static EXPORT rdmux-targets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-if(TARGET rdmux_verbs_static)
+if(TARGET rdmux_verbs)
+    install(TARGETS rdmux_verbs LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/rdmux)
     install(TARGETS rdmux_verbs_static EXPORT rdmux-targets
             ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()

@@ -51,7 +51,6 @@ set_target_properties(rdmux_verbs PROPERTIES
     OUTPUT_NAME rdmux-verbs
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/rdmux
     INSTALL_RPATH "$ORIGIN/..")
-install(TARGETS rdmux_verbs LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/rdmux)
 
 # The same objects for programs that link librdmux.a, without what that has already, and without the
 # entry of the file. install.cmake installs it.
