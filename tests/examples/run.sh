@@ -107,7 +107,7 @@ went_over_path() {
 
 every_example_says_how_it_is_used() {
     local name
-    for name in allreduce event_loop file_copy kv_store pingpong rpc shards; do
+    for name in allreduce event_loop file_copy hooks kv_store pingpong rpc shards; do
         run "$name" --help >"$scratch/said"
         grep -q "^usage: $name " "$scratch/said" || fail "$name --help: $(<"$scratch/said")"
         fails_with 2 run "$name" nonsense
@@ -115,6 +115,8 @@ every_example_says_how_it_is_used() {
     done
     fails_with 2 run allreduce 0
     fails_with 2 run allreduce 4x
+    fails_with 2 run hooks run 0
+    fails_with 2 run hooks run 10k
     fails_with 2 run pingpong measure 127.0.0.1:1 1048577
     fails_with 2 run pingpong measure 127.0.0.1:1 8 0
     fails_with 2 run rpc call 127.0.0.1:1 many
@@ -365,6 +367,21 @@ shards_keep_a_client_on_its_thread() {
     same "$total" $((201 * count)) 'answered calls'
 }
 
+hooks_see_all_that_the_library_uses() {
+    run hooks run >"$scratch/out" 2>"$scratch/err"
+    went_over_path "$(head -n 1 "$scratch/out")"
+    grep -qE '^[1-9][0-9]* allocations, 0 bytes left$' "$scratch/out" || fail "$(<"$scratch/out")"
+    grep -qE '^[1-9][0-9]* threads, [1-9][0-9]* reads of the clock, [1-9][0-9]* random bytes, [1-9][0-9]* lines of log$' \
+        "$scratch/out" || fail "$(<"$scratch/out")"
+    same "$(grep -c '^hooks: log: ' "$scratch/err")" "$(sed -n 's/.* \([0-9]*\) lines of log$/\1/p' "$scratch/out")" 'lines of log'
+    grep -q '^hooks: thread rdmux-service starts$' "$scratch/err" || fail "$(<"$scratch/err")"
+}
+
+hooks_that_give_too_little_memory_end_with_an_error() {
+    fails_with 1 run hooks run 1000
+    grep -q 'RDMUX_NO_MEMORY rdmux_fabric_open: out of memory' "$scratch/complaint" || fail "$(<"$scratch/complaint")"
+}
+
 # The first block of C is a whole program; the others are lines of one.
 readme_code_compiles() {
     local count block
@@ -404,6 +421,8 @@ cases=(
     allreduce_without_a_path_says_why
     event_loop_tells_every_line_to_every_member
     shards_keep_a_client_on_its_thread
+    hooks_see_all_that_the_library_uses
+    hooks_that_give_too_little_memory_end_with_an_error
 )
 
 if (($# > 0)); then
