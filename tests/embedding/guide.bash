@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+# shellcheck shell=bash
+# The code of docs/EMBEDDING.md. A block has a name after its language: a file, or for sh the part of
+# the guide that it belongs to.
+: "${RDMUX_SOURCE:?scripts/test sets it}" "${RDMUX_BUILD:?scripts/test sets it}" "${RDMUX_PREFIX:?scripts/test sets it}"
+# shellcheck source=scripts/lib.sh
+. "$RDMUX_SOURCE/scripts/lib.sh"
+readonly guide=$RDMUX_SOURCE/docs/EMBEDDING.md
+newcomer= # the folder where the commands run; the test sets it
+
+# guide_write FOLDER: writes the files of the guide.
+guide_write() {
+    local language name
+    while read -r language name; do
+        [[ $name != */* ]] || mkdir -p "$1/${name%/*}"
+        guide_block "$language" "$name" >"$1/$name"
+    done < <(sed -nE 's/^```(c|cmake) (.+)$/\1 \2/p' "$guide")
+    mkdir -p "$1/objects"
+    [[ -s $1/hello.c ]]
+}
+
+# guide_block LANGUAGE NAME: prints the blocks of this name.
+guide_block() {
+    awk -v first="\`\`\`$1 $2" '$0 == first { on = 1; next } /^```/ { on = 0 } on' "$guide"
+}
+
+# guide_parts: names the parts that have commands.
+guide_parts() {
+    sed -nE 's/^```sh (.+)$/\1/p' "$guide" | awk '!seen[$0]++'
+}
+
+# guide_runs PART [OUTPUT]: runs the commands of a part in $newcomer, with the path that the program prints.
+guide_runs() {
+    local part=$1 want=${2-} output generator=
+    ! have ninja || generator=Ninja # starts fewer processes than make
+    guide_block sh "$part" >"$newcomer/$part.sh"
+    [[ -s $newcomer/$part.sh ]] || {
+        echo "the guide has no commands for $part"
+        return 1
+    }
+    output=$(cd "$newcomer" && env -i HOME="$newcomer" PATH="$PATH" TMPDIR="${TMPDIR:-/tmp}" PREFIX="$RDMUX_PREFIX" \
+        RDMUX="$RDMUX_SOURCE" CMAKE_BUILD_PARALLEL_LEVEL="${RDMUX_JOBS:-1}" \
+        ${generator:+"CMAKE_GENERATOR=$generator"} \
+        CMAKE_C_COMPILER_LAUNCHER="$RDMUX_SOURCE/tests/embedding/compile_once;$newcomer/objects" \
+        bash -e -o pipefail "$part.sh" 2>&1) || {
+        printf '%s\n' "$output"
+        return 1
+    }
+    printf '%s\n' "$output"
+    # No path is named where the machine decides it.
+    grep -qxE "hello over ${want:-[a-z]+}" <<<"$output" || {
+        echo "the program does not say 'hello over ${want:-...}'"
+        return 1
+    }
+    ! grep -qE 'warning:' <<<"$output" || {
+        echo 'there are warnings'
+        return 1
+    }
+}
