@@ -57,7 +57,7 @@ static bool is_same(const struct rdmux_stream_list *lent, const struct list *lis
     return true;
 }
 
-static void lend(struct rdmux_stream_list *to, const struct list *list)
+static void lend_list(struct rdmux_stream_list *to, const struct list *list)
 {
     to->is_lent = true;
     to->count = list->count;
@@ -149,7 +149,7 @@ static enum rdmux_status read_all(struct rdmux_stream *stream, const char *call,
         if (in->is_discarding) {
             return RDMUX_OK;
         }
-        lend(&in->read, list);
+        lend_list(&in->read, list);
         in->filled = 0;
         rdmux_stream_fill(stream);
         pay_credit(stream);
@@ -303,7 +303,7 @@ static enum rdmux_status write_lent(struct rdmux_stream *stream, const char *cal
         if (stream->is_ended || stream->ep->phase > RDMUX_PHASE_READY) {
             return rdmux_stream_fail_ended(stream, call);
         }
-        lend(&out->write, list);
+        lend_list(&out->write, list);
         out->taken = 0;
         rdmux_stream_push(stream);
     }

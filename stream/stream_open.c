@@ -347,7 +347,7 @@ enum rdmux_status rdmux_stream_accept(struct rdmux_listener *listener, struct rd
     return finish(stream, ep, status, out);
 }
 
-static enum rdmux_status check_endpoint(const struct rdmux_ep *ep)
+static enum rdmux_status check_stream_endpoint(const struct rdmux_ep *ep)
 {
     static const char call[] = "rdmux_stream_open";
     if (ep->phase == RDMUX_PHASE_CLOSED || (ep->events & RDMUX_EVENT_LAYER) != 0) {
@@ -406,7 +406,7 @@ enum rdmux_status rdmux_stream_open(struct rdmux_ep *ep, const struct rdmux_stre
         stream_free(stream);
         return rdmux_cq_refused(cq, call, "endpoint");
     }
-    status = check_endpoint(ep);
+    status = check_stream_endpoint(ep);
     if (status == RDMUX_OK) {
         status = attach(stream, ep);
     }

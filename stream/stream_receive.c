@@ -126,7 +126,7 @@ void rdmux_stream_fill(struct rdmux_stream *stream)
 
 /* ---------------------------------------------------------------------------------- the messages */
 
-static void take_hello(struct rdmux_stream *stream, const struct rdmux_wc *wc)
+static void take_stream_hello(struct rdmux_stream *stream, const struct rdmux_wc *wc)
 {
     struct rdmux_stream_out *out = &stream->out;
     struct rdmux_stream_hello hello;
@@ -186,7 +186,7 @@ static const char *take_data(struct rdmux_stream *stream, const struct rdmux_wc 
 static const char *take_advert(struct rdmux_stream *stream, const uint8_t *bytes, uint64_t length)
 {
     struct rdmux_stream_out *out = &stream->out;
-    struct rdmux_stream_advert advert;
+    struct rdmux_stream_advert advert = { 0 };
     if (rdmux_stream_advert_decode(bytes, (size_t)length, &advert) != RDMUX_OK ||
         out->offer.is_open) {
         return "the peer offers a second direct receive, or none";
@@ -283,7 +283,7 @@ void rdmux_stream_received(struct rdmux_stream *stream, const struct rdmux_wc *w
         return;
     }
     if (RDMUX_UNLIKELY(!in->is_greeted)) {
-        take_hello(stream, wc);
+        take_stream_hello(stream, wc);
     } else {
         const char *broken = take_message(stream, wc, is_direct);
         if (RDMUX_UNLIKELY(broken != NULL)) {

@@ -95,7 +95,7 @@ enum rdmux_status rdmux_stream_arm(struct rdmux_stream *stream, uint32_t events)
     return status;
 }
 
-static uint32_t state_of(const struct rdmux_stream *stream)
+static uint32_t stream_state_of(const struct rdmux_stream *stream)
 {
     if (stream->is_ended || stream->ep->phase > RDMUX_PHASE_READY) {
         return RDMUX_STREAM_ENDED;
@@ -116,7 +116,7 @@ enum rdmux_status rdmux_stream_info(struct rdmux_stream *stream, struct rdmux_st
     const struct rdmux_stream_in *in = &stream->in;
     const struct rdmux_stream_out *sent = &stream->out;
     struct rdmux_stream_info info = {
-        .state = state_of(stream),
+        .state = stream_state_of(stream),
         .status = stream->ep->end.status,
         .ends = (in->has_fin ? RDMUX_STREAM_READ : 0U) | (sent->has_fin ? RDMUX_STREAM_WRITE : 0U),
         .readable = in->read.is_lent ? 0 : rdmux_stream_unread(stream),

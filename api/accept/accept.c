@@ -209,8 +209,8 @@ static bool accept_is_over(void *user)
     return accepting->status != RDMUX_OK;
 }
 
-static enum rdmux_status accept_any(struct accepting *accepting, int timeout_ms,
-                                    struct rdmux_ep **out)
+static enum rdmux_status accept_next(struct accepting *accepting, int timeout_ms,
+                                     struct rdmux_ep **out)
 {
     accepting->wait.cq = accepting->cq;
     accepting->wait.has_none = find_taken(accepting) == NULL;
@@ -243,8 +243,8 @@ static enum rdmux_status accept_any(struct accepting *accepting, int timeout_ms,
     return RDMUX_OK;
 }
 
-static enum rdmux_status accept_one(struct accepting *accepting, int timeout_ms,
-                                    struct rdmux_ep **out)
+static enum rdmux_status accept_named(struct accepting *accepting, int timeout_ms,
+                                      struct rdmux_ep **out)
 {
     struct rdmux_arrival arrival;
     struct rdmux_ep *ep;
@@ -293,8 +293,8 @@ enum rdmux_status rdmux_accept(struct rdmux_listener *listener, struct rdmux_cq 
         return rdmux_cq_refused(cq, "rdmux_accept", "cq");
     }
     struct accepting accepting = { .listener = listener, .cq = cq, .attr = &all };
-    status = all.peer == 0 ? accept_any(&accepting, timeout_ms, out)
-                           : accept_one(&accepting, timeout_ms, out);
+    status = all.peer == 0 ? accept_next(&accepting, timeout_ms, out)
+                           : accept_named(&accepting, timeout_ms, out);
     rdmux_cq_leave(cq);
     return status;
 }

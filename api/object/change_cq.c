@@ -157,7 +157,7 @@ static enum rdmux_status check_endpoint(const struct rdmux_ep *ep, const struct 
             "on");
     }
     if ((ep->events & RDMUX_EVENT_LAYER) != 0) {
-        return refuse(ep, RDMUX_INVALID, "belongs to a stream");
+        return refuse_change(ep, RDMUX_INVALID, "belongs to a stream");
     }
     if (ep->srq != NULL) {
         return refuse_change(ep, RDMUX_INVALID,

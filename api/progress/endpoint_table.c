@@ -14,9 +14,10 @@
 
 #include <string.h>
 
+#define NOWHERE UINT32_MAX
+
 enum {
     FIRST_TABLE_ROOM = 16,
-    NOWHERE = UINT32_MAX,
     TICK_NS = 8 * 1000 *
               1000, /* timers are rounded up to this, so that many endpoints share a round */
 };
