@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 #
 # Makes the two files of scripts/amalgamate, compiles them with each compiler that is installed, and
-# runs the program of docs/EMBEDDING.md and parts of the conformance suite with them. Prints TAP.
+# runs the program of docs/EMBEDDING.md, one with streams, and parts of the conformance suite with
+# them. Prints TAP.
 set -euo pipefail
 # shellcheck source=tests/embedding/guide.bash
 . "${RDMUX_SOURCE:?scripts/test sets it}/tests/embedding/guide.bash"
@@ -80,7 +81,7 @@ for compiler in gcc clang; do
         continue
     fi
     # Names that two files of the core give a meaning would clash here, or be declared twice.
-    tap "$compiler compiles the file" compiles "$compiler" -std=c11 -Wredundant-decls
+    tap "$compiler compiles the file" compiles "$compiler" -std=c11 -pedantic -Wredundant-decls
     if ((${#openssl[@]} > 0)); then
         tap "$compiler compiles the file with OpenSSL" compiles "$compiler" "${openssl[@]}"
     else
@@ -90,10 +91,15 @@ done
 tap 'a shared library with the file exports no name' exports_nothing
 tap 'the file has every function of librdmux.so' has_every_function
 tap 'the program runs over tcp' "$newcomer/two/hello" tcp
+tap 'a program with streams builds' \
+    guide_echo "$newcomer/two/echo" -I"$newcomer/two" "$newcomer/two/rdmux_all.o" -pthread -ldl
+for path in tcp shm; do
+    tap "its stream is echoed over $path" guide_echoes "$newcomer/two/echo" "$path"
+done
 if [[ -d $RDMUX_BUILD/CMakeFiles/rdmux_conformance.dir ]]; then
     tap 'the rdmux command links with the file' links_the_command
     for provider in tcp shm; do
-        for suite in connect transfer atomic; do
+        for suite in connect transfer atomic streams; do
             tap "$provider keeps the rules of the suite $suite" keeps_rules "$provider" "$suite"
         done
     done

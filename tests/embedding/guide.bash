@@ -57,3 +57,27 @@ guide_runs() {
         return 1
     }
 }
+
+# guide_echo PROGRAM OPTION...: builds examples/stream_echo.c, as a source for all ways.
+guide_echo() {
+    sed 's|#include <rdmux/stream.h>|#include "streams.h"|' "$RDMUX_SOURCE/examples/stream_echo.c" >"$newcomer/echo.c"
+    grep -q '"streams.h"' "$newcomer/echo.c" && cc -std=c11 -Wall -Wextra -Werror "$newcomer/echo.c" -o "$@"
+}
+
+# guide_echoes PROGRAM PATHS: two processes of that program exchange a stream that is longer than the rings.
+guide_echoes() {
+    local server address=
+    head -c 3000000 /dev/urandom >"$newcomer/said"
+    RDMUX_PATHS=$2 "$1" serve 127.0.0.1:0 1 >"$newcomer/serving" 2>"$newcomer/served" &
+    server=$!
+    while [[ -z $address ]]; do
+        kill -0 "$server" || return 1
+        sleep 0.02
+        address=$(sed -n 's/^listening on //p' "$newcomer/serving")
+    done
+    RDMUX_PATHS=$2 "$1" send "$address" <"$newcomer/said" >"$newcomer/echoed" || {
+        kill "$server"
+        return 1
+    }
+    wait "$server" && cmp "$newcomer/said" "$newcomer/echoed" && grep -q " over $2\$" "$newcomer/served"
+}

@@ -44,6 +44,19 @@ is_alone() {
     ! ldd "$1" | grep -E "librdmux${2:+|$2}"
 }
 
+builds_static_echo() {
+    local flags
+    flags=$(PKG_CONFIG_PATH=$RDMUX_PREFIX/lib/pkgconfig:$RDMUX_PREFIX/lib64/pkgconfig \
+        pkg-config --cflags --libs rdmux-static) || return 1
+    # As a program does that exports its own names to plug-ins of its own.
+    # shellcheck disable=SC2086
+    guide_echo "$newcomer/echo" -rdynamic $flags && is_alone "$newcomer/echo"
+}
+
+exports_no_name() {
+    ! nm --dynamic --defined-only "$1" | grep rdmux_
+}
+
 leaves_the_project_alone() {
     cmake -S "$here/parent" -B "$newcomer/parent" -DRDMUX_SOURCE="$RDMUX_SOURCE" \
         -DCMAKE_EXPORT_COMPILE_COMMANDS=ON || return 1
@@ -89,6 +102,9 @@ tap 'every part of the guide is tested' knows_the_parts
 tap 'installed: pkg-config and find_package' guide_runs installed shm
 tap 'static: the library is a part of the program' guide_runs static shm
 tap 'the program needs no library of rdmux' is_alone "$newcomer/hello-static"
+tap 'a program with streams builds with the static library' builds_static_echo
+tap 'its stream is echoed' guide_echoes "$newcomer/echo" tcp
+tap 'it exports no name of rdmux' exports_no_name "$newcomer/echo"
 if [[ $has_verbs == yes ]]; then
     tap 'adapters: their providers are a part of the program' guide_runs adapters tcp
     tap 'the program needs no library of rdmux either' is_alone "$newcomer/hello-adapters"
