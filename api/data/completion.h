@@ -10,8 +10,7 @@
 void rdmux_ep_drain(struct rdmux_ep *ep);
 /* Owner: drains an endpoint in any state: completions, events, resumes, faults, other work. Writes
  * entries from `at` on and returns their end. It is for rdmux_ep_layer.take(). */
-struct rdmux_wc *rdmux_ep_take(struct rdmux_ep *ep, struct rdmux_wc *at,
-                               const struct rdmux_wc *end);
+struct rdmux_wc *rdmux_ep_take(struct rdmux_ep *ep, struct rdmux_wc *at, const struct rdmux_wc *end);
 /* Owner: handles pended endpoints, of which there must be at least one, and writes up to max
  * entries (at least 1). */
 size_t rdmux_cq_take(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max);
