@@ -7,13 +7,17 @@
 #include "api/base/hooks.h"
 #include "api/data/completion.h"
 #include "api/data/cq.h"
+#include "api/object/ep.h"
 #include "api/progress/cq_owner.h"
 #include "stream/stream_layer.h"
 #include "stream/stream_receive.h"
 #include "stream/stream_send.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 enum {
     DEFAULT_RING = 128 * 1024,
@@ -226,6 +230,16 @@ enum rdmux_status rdmux_stream_connect(struct rdmux_fabric *fabric, struct rdmux
     return finish(stream, ep, status, out);
 }
 
+/* As rdmux_adopt() does on failure: closes the socket, if it is one that can be adopted. */
+static void close_socket(int socket)
+{
+    int type = 0;
+    socklen_t length = sizeof(type);
+    if (getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_STREAM) {
+        (void)close(socket);
+    }
+}
+
 enum rdmux_status rdmux_stream_adopt(struct rdmux_fabric *fabric, struct rdmux_cq *cq, int socket,
                                      enum rdmux_role role, const struct rdmux_stream_attr *attr,
                                      int timeout_ms, struct rdmux_stream **out)
@@ -240,6 +254,9 @@ enum rdmux_status rdmux_stream_adopt(struct rdmux_fabric *fabric, struct rdmux_c
     }
     if (status == RDMUX_OK) {
         status = stream_create(call, fabric, cq != NULL, &options.attr, &stream);
+        if (status != RDMUX_OK && status != RDMUX_INVALID) {
+            close_socket(socket);
+        }
     }
     if (status != RDMUX_OK) {
         return status;
@@ -259,27 +276,41 @@ static int time_left(struct rdmux_fabric *fabric, int timeout_ms, uint64_t began
     return spent_ms >= (uint64_t)timeout_ms ? 0 : timeout_ms - (int)spent_ms;
 }
 
-/* Accepts one connection, on a cq of the stream's own. */
-static enum rdmux_status accept_one(struct rdmux_listener *listener, struct options *options,
-                                    uint64_t peer, int timeout_ms, struct rdmux_stream **out)
+/* Makes a stream with a cq of its own. */
+static enum rdmux_status create_alone(struct rdmux_listener *listener,
+                                      const struct options *options, struct rdmux_stream **out)
 {
-    struct rdmux_stream *stream = NULL;
+    return stream_create("rdmux_stream_accept", listener->fabric, false, &options->attr, out);
+}
+
+/* Accepts the connection that options name for that stream. */
+static enum rdmux_status accept_for(struct rdmux_stream *stream, struct rdmux_listener *listener,
+                                    const struct options *options, int timeout_ms,
+                                    struct rdmux_stream **out)
+{
     struct rdmux_ep *ep = NULL;
-    enum rdmux_status status = stream_create("rdmux_stream_accept", listener->fabric, false,
-                                             &options->attr, &stream);
-    if (status != RDMUX_OK) {
-        return status;
-    }
-    options->ep.peer = peer;
-    status = rdmux_accept(listener, stream->own_cq, &options->ep, timeout_ms, &ep);
+    enum rdmux_status status = rdmux_accept(listener, stream->own_cq, &options->ep, timeout_ms, &ep);
     return finish(stream, ep, status, out);
 }
 
-/* Returns whether the next connection may fare better. */
-static bool is_fault_of_peer(enum rdmux_status status)
+static enum rdmux_status accept_named(struct rdmux_listener *listener,
+                                      const struct options *options, int timeout_ms,
+                                      struct rdmux_stream **out)
 {
-    return status != RDMUX_OK && status != RDMUX_IN_PROGRESS && status != RDMUX_NO_MEMORY &&
-           status != RDMUX_UNSUPPORTED;
+    struct rdmux_stream *stream = NULL;
+    enum rdmux_status status = create_alone(listener, options, &stream);
+    return status == RDMUX_OK ? accept_for(stream, listener, options, timeout_ms, out) : status;
+}
+
+/* Fails the call for a reason of this side. The listener has shown the connection, and does not show
+ * it again: its program is told, unless the connection was taken. */
+static enum rdmux_status fail_shown(struct rdmux_listener *listener, uint64_t peer,
+                                    enum rdmux_status status)
+{
+    char text[RDMUX_TEXT_MAX];
+    snprintf(text, sizeof(text), "%s", rdmux_last_error());
+    (void)rdmux_reject(listener, peer, 0, NULL, 0);
+    return rdmux_fail(status, "%s", text);
 }
 
 static enum rdmux_status accept_any(struct rdmux_listener *listener, struct options *options,
@@ -297,14 +328,23 @@ static enum rdmux_status accept_any(struct rdmux_listener *listener, struct opti
                                     timeout_ms)
                        : status;
         }
+        struct rdmux_stream *stream = NULL;
+        status = create_alone(listener, options, &stream);
+        if (status != RDMUX_OK) {
+            return fail_shown(listener, peer.id, status);
+        }
         left_ms = time_left(listener->fabric, timeout_ms, began_ns);
         if (left_ms == 0 && timeout_ms != 0) {
             left_ms = 1;
         }
-        status = accept_one(listener, options, peer.id, left_ms, out);
-        if (!is_fault_of_peer(status)) {
-            return status;
+        options->ep.peer = peer.id;
+        status = accept_for(stream, listener, options, left_ms, out);
+        if (status == RDMUX_NO_MEMORY || status == RDMUX_UNSUPPORTED) {
+            return fail_shown(listener, peer.id, status);
         }
+        if (status == RDMUX_OK || status == RDMUX_IN_PROGRESS) {
+            return status;
+        } /* else the peer's fault: the next connection may fare better */
     }
 }
 
@@ -325,13 +365,16 @@ enum rdmux_status rdmux_stream_accept(struct rdmux_listener *listener, struct rd
     if (status == RDMUX_OK) {
         status = take_options(call, attr, &options);
     }
+    if (status == RDMUX_OK) { /* here, as it would look like a fault of each connection */
+        struct rdmux_ep_attr all;
+        status = rdmux_ep_attr_check(&options.ep, listener->fabric, cq, &all);
+    }
     if (status != RDMUX_OK) {
         return status;
     }
     if (cq == NULL) {
-        return options.ep.peer != 0
-                   ? accept_one(listener, &options, options.ep.peer, timeout_ms, out)
-                   : accept_any(listener, &options, timeout_ms, out);
+        return options.ep.peer != 0 ? accept_named(listener, &options, timeout_ms, out)
+                                    : accept_any(listener, &options, timeout_ms, out);
     }
     struct rdmux_ep *ep = NULL;
     status = rdmux_accept(listener, cq, &options.ep, timeout_ms, &ep);

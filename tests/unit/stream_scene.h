@@ -19,10 +19,17 @@ static inline void connect_streams(struct stream_pair *streams, bool own,
                                    const struct rdmux_stream_attr *attr)
 {
     struct pair *pair = &streams->pair;
-    CHECK_STATUS(rdmux_stream_connect(pair->fabric_a, own ? NULL : pair->cq_a, pair->address, attr,
-                                      0, &streams->a),
+    struct rdmux_stream_attr patient = RDMUX_STREAM_ATTR_INIT;
+    struct rdmux_ep_attr ep;
+    if (attr != NULL) {
+        patient = *attr;
+    }
+    patient.ep = patient_attr(patient.ep, &ep);
+    patient.linger_ms = patient.linger_ms == 0 ? PATIENT_MS : patient.linger_ms;
+    CHECK_STATUS(rdmux_stream_connect(pair->fabric_a, own ? NULL : pair->cq_a, pair->address,
+                                      &patient, 0, &streams->a),
                  RDMUX_IN_PROGRESS);
-    CHECK_OK(rdmux_stream_accept(pair->listener, own ? NULL : pair->cq_b, attr, PATIENT_MS,
+    CHECK_OK(rdmux_stream_accept(pair->listener, own ? NULL : pair->cq_b, &patient, PATIENT_MS,
                                  &streams->b));
     CHECK_OK(rdmux_stream_wait(streams->a, RDMUX_STREAM_WRITE, PATIENT_MS));
     CHECK_OK(rdmux_stream_wait(streams->b, RDMUX_STREAM_WRITE, PATIENT_MS));

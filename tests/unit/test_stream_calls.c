@@ -100,6 +100,8 @@ static void a_child_process_gets_an_error_and_no_bytes(void **state)
     struct stream_pair streams;
     size_t moved = 0;
     uint8_t byte = 0;
+    const void *bytes = NULL;
+    struct rdmux_stream_info info = RDMUX_STREAM_INFO_INIT;
     open_streams(&streams, *state, true, NULL);
     CHECK_OK(rdmux_stream_write(streams.a, "x", 1, 0, &moved));
     CHECK_OK(rdmux_stream_wait(streams.b, RDMUX_STREAM_READ, PATIENT_MS));
@@ -109,7 +111,13 @@ static void a_child_process_gets_an_error_and_no_bytes(void **state)
     if (child == 0) {
         const bool good = rdmux_stream_read(streams.b, &byte, 1, 0, &moved) == RDMUX_INVALID &&
                           moved == 0 && byte == 0 &&
+                          rdmux_stream_peek(streams.b, &bytes, &moved) == RDMUX_INVALID &&
+                          bytes == NULL && moved == 0 &&
+                          rdmux_stream_consume(streams.b, 1) == RDMUX_INVALID &&
                           rdmux_stream_write(streams.b, "y", 1, 0, &moved) == RDMUX_INVALID &&
+                          rdmux_stream_arm(streams.b, RDMUX_STREAM_READ) == RDMUX_INVALID &&
+                          rdmux_stream_info(streams.b, &info) == RDMUX_INVALID &&
+                          rdmux_stream_user(streams.b) == NULL &&
                           rdmux_stream_wait(streams.b, RDMUX_STREAM_READ, 0) == RDMUX_INVALID &&
                           rdmux_stream_shutdown(streams.b, 3) == RDMUX_INVALID &&
                           rdmux_stream_fd(streams.b) == -1 && rdmux_stream_ep(streams.b) == NULL &&

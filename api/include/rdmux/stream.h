@@ -219,7 +219,8 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_stream_writev(struct rdmux_st
 
 /*
  * [data path] Shows bytes that wait in the ring, without a copy and without taking them.
- * bytes    Points into the ring; valid until rdmux_stream_consume(), a read, or close.
+ * bytes    Points into the ring; valid until rdmux_stream_consume(), a read, or close. Until then a
+ *          peer that breaks the protocol can change them: copy what is checked before it is used.
  * length   At least 1, or 0 at the peer's end (*bytes is NULL then). More bytes may wait: the ring's
  *          end splits them, and rdmux_stream_consume() shows the rest.
  * Errors   As rdmux_stream_read()
