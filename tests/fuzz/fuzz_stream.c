@@ -5,7 +5,8 @@
  * kind of the step and the bytes that it needs.
  *
  * Always: no byte beside the lent buffers is written, nothing that the peer did not write is read
- * from the ring, and the stream ends with a status when its peer has gone.
+ * from the ring, no ring holds or has room for more than its bytes, and the stream ends with a status
+ * when its peer has gone.
  */
 #include "driver.h"
 #include "stream/stream_state.h"
@@ -200,8 +201,11 @@ static void step(struct scene *scene)
     }
 }
 
-static void check_guards(const struct scene *scene)
+static void check(const struct scene *scene)
 {
+    struct rdmux_stream_info info = RDMUX_STREAM_INFO_INIT;
+    must(rdmux_stream_info(scene->stream, &info));
+    expect(info.readable <= RING && info.writable <= RING);
     for (size_t i = 0; i < GUARD_SIZE; i++) {
         expect(scene->lent[i] == GUARD);
         expect(scene->lent[GUARD_SIZE + LENT + i] == GUARD);
@@ -241,7 +245,7 @@ static void close_scene(struct scene *scene)
 {
     must(rdmux_ep_close(scene->peer));
     must(rdmux_stream_wait(scene->stream, RDMUX_STREAM_END, ENDS_WITHIN_MS));
-    check_guards(scene);
+    check(scene);
     (void)rdmux_stream_close(scene->stream);
     struct rdmux_wc wc;
     (void)rdmux_cq_poll(scene->host->cq, &wc, 1);
@@ -271,7 +275,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         step(&scene);
         poll_peer(&scene);
         work(&scene, options);
-        check_guards(&scene);
+        check(&scene);
     }
     close_scene(&scene);
     return 0;
