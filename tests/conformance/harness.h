@@ -415,6 +415,9 @@ void await_revoked(struct side *side, struct rdmux_remote *remote);
  * it. */
 void exercise(struct side *side, struct queue *queue, struct rdmux_ep *ep);
 
+/* Called by the initiator: cuts the connections that carry its data. Returns how many. */
+unsigned break_path(const struct side *side);
+
 /* ------------------------------------------------------------------------------ a third process */
 
 /*

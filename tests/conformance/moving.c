@@ -53,8 +53,7 @@ static bool is_of_the_path(const struct side *side, int fd, unsigned listener, b
     return !is_control;
 }
 
-/* Called by the initiator. Returns how many connections it has cut. */
-static unsigned break_path(const struct side *side)
+unsigned break_path(const struct side *side)
 {
     const char *colon = strrchr(side->address, ':');
     unsigned listener = colon == NULL ? 0 : (unsigned)strtoul(colon + 1, NULL, 10);

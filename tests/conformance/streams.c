@@ -20,12 +20,14 @@ struct end {
     bool has_own_cq;
 };
 
-static struct rdmux_stream_attr stream_attr_of(const struct rdmux_ep_attr *ep)
+static struct rdmux_stream_attr stream_attr_of(const struct side *side,
+                                               const struct rdmux_ep_attr *ep)
 {
     struct rdmux_stream_attr attr = RDMUX_STREAM_ATTR_INIT;
     attr.ep = ep;
     attr.ring = RING;
     attr.direct = DIRECT;
+    attr.linger_ms = (uint32_t)side->patient_ms;
     return attr;
 }
 
@@ -38,7 +40,7 @@ static struct rdmux_cq *cq_of(const struct end *end)
 static struct end open_any(struct side *side, bool has_own_cq, const struct rdmux_ep_attr *ep)
 {
     struct end end = { .side = side, .has_own_cq = has_own_cq };
-    const struct rdmux_stream_attr attr = stream_attr_of(ep);
+    const struct rdmux_stream_attr attr = stream_attr_of(side, ep);
     if (side->is_initiator) {
         EXPECT_OK(rdmux_stream_connect(side->fabric, cq_of(&end), side->address, &attr,
                                        side->patient_ms, &end.stream));
@@ -700,17 +702,35 @@ static void killed_body(struct side *side)
     }
 }
 
-static void killed_target(struct side *side)
+/* The process that forked the victim, of either role: kills it when the other side asks for that. */
+static void kill_victim(struct side *side, void (*body)(struct side *side))
 {
     struct victim victim;
-    victim_start(&victim, side, killed_body);
+    victim_start(&victim, side, body);
     victim_await(&victim);
     victim_signal(&victim, SIGKILL);
     victim_end(&victim);
     BARRIER(side);
 }
 
-static void killed_initiator(struct side *side)
+static void killed_side(struct side *side)
+{
+    kill_victim(side, killed_body);
+}
+
+/* The peer's end: no call may take it for an end in order. */
+static void expect_gone(const struct end *end)
+{
+    uint8_t bytes[2];
+    size_t moved = 0;
+    EXPECT_STATUS(rdmux_stream_write(end->stream, bytes, 1, 0, &moved), RDMUX_PEER_GONE);
+    EXPECT_STATUS(rdmux_stream_read(end->stream, bytes, 1, 0, &moved), RDMUX_PEER_GONE);
+    EXPECT_STATUS(rdmux_stream_read(end->stream, bytes, 2, RDMUX_STREAM_ALL, &moved),
+                  RDMUX_PEER_GONE);
+    EXPECT_STATUS(rdmux_stream_close(end->stream), RDMUX_PEER_GONE);
+}
+
+static void surviving_side(struct side *side)
 {
     const struct rdmux_ep_attr ep = ep_attr_of(side);
     side_open(side, NULL);
@@ -725,10 +745,140 @@ static void killed_initiator(struct side *side)
     EXPECT_STATUS(rdmux_stream_write(end.stream, bytes, 1, 0, &moved), RDMUX_PEER_GONE);
     get(&end, bytes, sizeof(bytes), 0);
     EXPECT_PATTERN(bytes, sizeof(bytes), side->seed);
-    EXPECT_STATUS(rdmux_stream_read(end.stream, bytes, 1, 0, &moved), RDMUX_PEER_GONE);
-    EXPECT_STATUS(rdmux_stream_read(end.stream, bytes, 2, RDMUX_STREAM_ALL, &moved),
-                  RDMUX_PEER_GONE);
-    EXPECT_STATUS(rdmux_stream_close(end.stream), RDMUX_PEER_GONE);
+    expect_gone(&end);
+    side_end(side);
+}
+
+enum { CHUNK = 4 * RING };
+
+/* Lent chunks in both directions at once. */
+struct duplex {
+    const struct end *end;
+    uint8_t *out;
+    uint8_t *in;
+    uint64_t written;
+    uint64_t got;
+    bool is_lent; /* the next chunk to be written */
+};
+
+static struct duplex duplex_of(const struct end *end)
+{
+    struct side *side = end->side;
+    return (struct duplex){ .end = end, .out = buffer(side, CHUNK), .in = buffer(side, CHUNK) };
+}
+
+static enum rdmux_status give_chunk(struct duplex *duplex)
+{
+    size_t done = 0;
+    if (!duplex->is_lent) {
+        pattern_fill(duplex->out, CHUNK, duplex->end->side->seed + duplex->written / CHUNK, 0);
+    }
+    enum rdmux_status status = rdmux_stream_write(duplex->end->stream, duplex->out, CHUNK,
+                                                  RDMUX_STREAM_LEND, &done);
+    duplex->is_lent = status == RDMUX_AGAIN;
+    duplex->written += done;
+    return status;
+}
+
+static enum rdmux_status take_chunk(struct duplex *duplex)
+{
+    size_t got = 0;
+    enum rdmux_status status = rdmux_stream_read(duplex->end->stream, duplex->in, CHUNK,
+                                                 RDMUX_STREAM_ALL, &got);
+    EXPECT_PATTERN_FROM(duplex->in, got, duplex->end->side->seed + duplex->got / CHUNK,
+                        duplex->got % CHUNK);
+    duplex->got += got;
+    return status == RDMUX_OK && got == 0 ? RDMUX_PROTOCOL : status; /* no side has sent an end */
+}
+
+/* Goes on until so many bytes have been moved in both directions. Returns why that has failed. */
+static enum rdmux_status move_both_ways(struct duplex *duplex, uint64_t bytes)
+{
+    while (duplex->written < bytes || duplex->got < bytes) {
+        enum rdmux_status wrote = duplex->written < bytes ? give_chunk(duplex) : RDMUX_AGAIN;
+        enum rdmux_status read = duplex->got < bytes ? take_chunk(duplex) : RDMUX_AGAIN;
+        if (read != RDMUX_OK && read != RDMUX_AGAIN) {
+            return read;
+        }
+        if (wrote != RDMUX_OK && wrote != RDMUX_AGAIN) {
+            return wrote;
+        }
+        if (wrote == RDMUX_AGAIN && read == RDMUX_AGAIN) {
+            await(duplex->end, (duplex->got < bytes ? RDMUX_STREAM_READ : 0U) |
+                                   (duplex->written < bytes ? RDMUX_STREAM_WRITE : 0U));
+        }
+    }
+    return RDMUX_OK;
+}
+
+/* The initiator cuts the path while chunks are on their way. */
+static void moved(struct side *side)
+{
+    enum { ROUNDS = 5, PER_ROUND = 4 };
+    struct rdmux_ep_attr ep = ep_attr_of(side);
+    ep.failover = RDMUX_FAILOVER_ON;
+    ep.failover_attempts = 1000;
+    side_open(side, NULL);
+    side_meet(side);
+    struct end end = open_with(side, true, &ep);
+    struct duplex duplex = duplex_of(&end);
+    unsigned breaks = 0;
+    for (uint64_t round = 1; round <= ROUNDS; round++) {
+        EXPECT_OK(move_both_ways(&duplex, (round * PER_ROUND - 1) * CHUNK));
+        const enum rdmux_status status = give_chunk(&duplex); /* longer than the ring */
+        EXPECT(status == RDMUX_OK || status == RDMUX_AGAIN, "%s", rdmux_last_error());
+        breaks += side->is_initiator && break_path(side) != 0;
+        EXPECT_OK(move_both_ways(&duplex, round * PER_ROUND * CHUNK));
+    }
+    struct rdmux_ep_stats stats = RDMUX_EP_STATS_INIT;
+    for (;;) {
+        EXPECT_OK(rdmux_ep_stats(rdmux_stream_ep(end.stream), &stats));
+        if (stats.moves >= breaks) {
+            break;
+        }
+        EXPECT(!time_is_up(), "%u moves after %u breaks", (unsigned)stats.moves, breaks);
+        EXPECT_STATUS(rdmux_stream_wait(end.stream, RDMUX_STREAM_END, 1), RDMUX_TIMED_OUT);
+    }
+    finish(&end);
+}
+
+static void killed_midway_body(struct side *side)
+{
+    const struct rdmux_ep_attr ep = ep_attr_of(side);
+    side_open(side, NULL);
+    side_meet(side);
+    struct end end = open_with(side, true, &ep);
+    struct duplex duplex = duplex_of(&end);
+    EXPECT_OK(move_both_ways(&duplex, 8 * CHUNK));
+    victim_ready(side);
+    (void)move_both_ways(&duplex, UINT64_MAX);
+    FAIL("the stream of the victim has failed: %s", rdmux_last_error());
+}
+
+static void killed_midway_side(struct side *side)
+{
+    kill_victim(side, killed_midway_body);
+}
+
+static void surviving_midway_side(struct side *side)
+{
+    const struct rdmux_ep_attr ep = ep_attr_of(side);
+    side_open(side, NULL);
+    side_meet(side);
+    struct end end = open_with(side, true, &ep);
+    struct duplex duplex = duplex_of(&end);
+    EXPECT_STATUS(move_both_ways(&duplex, UINT64_MAX), RDMUX_PEER_GONE);
+    EXPECT_OK(rdmux_stream_wait(end.stream, RDMUX_STREAM_END, side->patient_ms));
+    enum rdmux_status status;
+    do {
+        status = take_chunk(&duplex); /* the first bytes of the lent buffer */
+    } while (status == RDMUX_OK);
+    EXPECT_STATUS(status, RDMUX_PEER_GONE);
+    /* The victim has read 8 chunks, so that 7 writes were done before the last one began. */
+    EXPECT(duplex.written >= 7 * CHUNK, "%llu bytes are written",
+           (unsigned long long)duplex.written);
+    expect_gone(&end);
+    BARRIER(side);
     side_end(side);
 }
 
@@ -788,7 +938,7 @@ static void accept_none(struct side *side)
 /* Streams over endpoints of the program, and over its socket. */
 static void opened(struct side *side)
 {
-    const struct rdmux_stream_attr attr = stream_attr_of(NULL);
+    const struct rdmux_stream_attr attr = stream_attr_of(side, NULL);
     struct end end = { .side = side };
     const struct rdmux_ep_attr ep_attr = ep_attr_of(side);
     struct rdmux_ep *ep = NULL;
@@ -818,7 +968,7 @@ static void opened(struct side *side)
 static void adopted(struct side *side)
 {
     const struct rdmux_ep_attr ep = ep_attr_of(side);
-    const struct rdmux_stream_attr attr = stream_attr_of(&ep);
+    const struct rdmux_stream_attr attr = stream_attr_of(side, &ep);
     struct end end = { .side = side, .has_own_cq = true };
     side_open(side, NULL);
     side->descriptors[side->socket] = false; /* rdmux closes it */
@@ -896,8 +1046,16 @@ static const struct conformance_case cases[] = {
       discarded },
     { "S.9", "close brings the written bytes and the end to the peer", NEEDS_STREAM, 0, 0,
       lingering, lingering },
-    { "S.10,-S.10", "a killed peer's bytes are read, then the cause is returned", NEEDS_STREAM, 30,
-      0, killed_initiator, killed_target },
+    { "S.10,-S.10", "a killed acceptor's bytes are read, then the cause is returned", NEEDS_STREAM,
+      30, 0, surviving_side, killed_side },
+    { "S.10,-S.10", "a killed connector's bytes are read, then the cause is returned", NEEDS_STREAM,
+      30, 0, killed_side, surviving_side },
+    { "S.1,S.10,-S.10", "the acceptor is killed while large buffers are lent both ways",
+      NEEDS_STREAM, 30, 0, surviving_midway_side, killed_midway_side },
+    { "S.1,S.10,-S.10", "the connector is killed while large buffers are lent both ways",
+      NEEDS_STREAM, 30, 0, killed_midway_side, surviving_midway_side },
+    { "S.1,S.3,S.4,F.2,F.3", "the bytes of a stream whose path breaks come once and in order",
+      NEEDS_STREAM, 60, 0, moved, moved },
     { "S.11,-S.11", "peek shows what consume takes", NEEDS_STREAM, 0, 0, peeking, peeking },
     { "S.12", "an accept that finds nothing returns", NEEDS_STREAM, 0, 0, accept_none, accept_none },
     { "S.12", "endpoints of the program become streams", NEEDS_STREAM, 0, 0, opened, opened },
