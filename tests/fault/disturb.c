@@ -127,6 +127,13 @@ static int call_into_rdmux(struct life *life)
         EXPECT(rdmux_ep_shutdown(life->a.ep, 10) == RDMUX_INVALID);
         EXPECT(rdmux_ep_close(life->a.ep) == RDMUX_INVALID);
     }
+    if (life->a.stream != NULL) {
+        size_t moved = 1;
+        EXPECT(rdmux_stream_read(life->a.stream, &word, 1, 0, &moved) == RDMUX_INVALID);
+        EXPECT(rdmux_stream_write(life->a.stream, &word, 1, 0, &moved) == RDMUX_INVALID);
+        EXPECT(word == 0 && moved == 0);
+        EXPECT(rdmux_stream_close(life->a.stream) == RDMUX_INVALID);
+    }
     if (life->b.mr != NULL) {
         EXPECT(rdmux_mr_revoke(life->b.mr) == RDMUX_INVALID);
         rdmux_mr_deregister(life->b.mr);

@@ -421,6 +421,8 @@ static void close_all(struct life *life)
     for (size_t i = 0; i < REMOTES_MAX; i++) {
         rdmux_remote_close(life->remotes[i]);
     }
+    must(rdmux_stream_close(life->a.stream), "rdmux_stream_close");
+    must(rdmux_stream_close(life->b.stream), "rdmux_stream_close");
     must(rdmux_ep_close(life->turned_away), "rdmux_ep_close");
     must(rdmux_ep_close(life->a.ep), "rdmux_ep_close");
     must(rdmux_ep_close(life->b.ep), "rdmux_ep_close");

@@ -7,7 +7,7 @@
 #ifndef RDMUX_TESTS_FAULT_LIFE_H
 #define RDMUX_TESTS_FAULT_LIFE_H
 
-#include <rdmux/rdmux.h>
+#include <rdmux/stream.h>
 
 #include <setjmp.h>
 #include <stdbool.h>
@@ -73,6 +73,7 @@ struct side {
     struct rdmux_cq *cq;
     struct rdmux_srq *srq;
     struct rdmux_ep *ep;
+    struct rdmux_stream *stream; /* owns the endpoint then, and ep is NULL */
     struct rdmux_mr *mr;
     struct rdmux_mr *second_mr;
     int socket; /* that was given to rdmux_adopt(); 0: none */

@@ -42,6 +42,12 @@ enum {
         meet, share_memory, by, send_messages, use_memory, part \
     }
 
+/* Endpoints that become streams. */
+#define STREAMS(by)                                 \
+    {                                               \
+        by, become_streams, move_bytes, end_streams \
+    }
+
 /* clang-format off */
 const struct scenario scenarios[] = {
     { .name = "tcp",   .paths = "tcp",   .modes = ALL, .stages = WHOLE },
@@ -115,6 +121,19 @@ const struct scenario scenarios[] = {
       .stages = { meet, share_memory, lose_control, take_back, send_messages, part }, .has_failover = true },
     { .name = "moved-sudden",   .paths = "shm,tcp", .modes = MANUAL,
       .stages = { meet, share_memory, lose_path_and_part }, .has_failover = true },
+
+    { .name = "stream-tcp",  .paths = "tcp", .modes = ALL,
+      .stages = { meet_as_streams, move_bytes, end_streams } },
+    { .name = "stream-shm",  .paths = "shm", .modes = MANUAL | ASLEEP,
+      .stages = { meet_as_streams, move_bytes, end_streams } },
+    { .name = "stream-lone", .paths = "shm", .modes = MANUAL | SERVED,
+      .stages = { meet_as_lone_streams, move_bytes, end_streams } },
+    { .name = "stream-of-ib", .paths = "ib", .modes = MANUAL, .stages = STREAMS(meet), .device = DEVICE("ib") },
+    { .name = "stream-of-iwarp", .paths = "iwarp", .modes = MANUAL, .stages = STREAMS(meet),
+      .device = DEVICE("iwarp") },
+    { .name = "stream-adopted", .paths = "tcp", .modes = MANUAL, .stages = STREAMS(meet_by_socket) },
+    { .name = "stream-to-tcp", .paths = "shm,tcp", .modes = MANUAL | SERVED, .has_failover = true,
+      .stages = { meet_as_streams, move_bytes_and_lose_path, end_streams } },
 };
 /* clang-format on */
 const size_t scenario_count = sizeof(scenarios) / sizeof(scenarios[0]);

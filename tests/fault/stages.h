@@ -27,4 +27,12 @@ stage lose_control;       /* only the control channel is cut */
 stage lose_both;          /* the control channel and the path */
 stage lose_path_and_part; /* b closes during the move */
 
+/* Streams. In streams.c. */
+stage meet_as_streams;          /* listen, connect, accept, on the cqs of both sides */
+stage meet_as_lone_streams;     /* the same, each stream with a cq of its own */
+stage become_streams;           /* of the endpoints that meet() or meet_by_socket() made */
+stage move_bytes;               /* both ways, copied and lent */
+stage move_bytes_and_lose_path; /* with failover: the provider reports a fault meanwhile */
+stage end_streams;              /* each direction, then the endpoints */
+
 #endif
