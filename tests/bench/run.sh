@@ -83,6 +83,9 @@ for path in tcp shm; do
         run_case "framed_stream $path ${what/:/ }" framed_stream "$path" "${what%:*}" "${what#*:}" 0.01
     done
     run_case "tls_stream $path 16K" tls_stream "$path" 16K 0.01
+    for what in pingpong:64 sleep:64 bulk:1M; do
+        run_case "streams $path ${what/:/ }" streams "$path" "${what%:*}" "${what#*:}" 0.01
+    done
     run_case "many_peers $path 70" many_peers "$path" 70 0.01
     run_case "many_peers idle-$path 3" many_peers "idle-$path" 3 0.01
     for what in fairness:4K alone:8 polling:8 empty:8 idle:8; do
