@@ -128,7 +128,6 @@ only_heartbeats() {
 only_heartbeats_while_idle() {
     idle_trace "$loops/$1"
     only_heartbeats "$scratch/trace" "$mains" || fail 'there are more'
-
 }
 
 # flawed NAME FILE EDIT: builds the epoll program with an edit of one of its files.
@@ -165,17 +164,18 @@ can_trace() {
     have strace && strace -o /dev/null true 2>/dev/null
 }
 
-declare -A packages=([libuv]=libuv1-dev [libevent]=libevent-dev [epoll]="the build's examples/loops/epoll")
+readonly untraced='strace is not installed, or may not trace here; scripts/setup --examples installs it'
+declare -A packages=([libuv]=libuv1-dev [libevent]=libevent-dev) # epoll needs none
 cases=(says_how_it_is_used echoes_all_calls outlives_killed_clients without_a_server_says_why
     ends_in_order_at_both_sides only_heartbeats_while_idle)
 for loop in epoll libuv libevent; do
     for path in tcp shm; do
         for name in "${cases[@]}"; do
             title="$loop ${name//_/ } ($path)"
-            if [[ ! -x $loops/$loop ]]; then
-                tap_skip "$title" "${packages[$loop]} is not installed; scripts/setup installs it"
+            if [[ -v packages[$loop] && ! -x $loops/$loop ]]; then
+                tap_skip "$title" "${packages[$loop]} is not installed; scripts/setup --examples installs it"
             elif [[ $name == *while_idle ]] && ! can_trace; then
-                tap_skip "$title" 'strace is not installed, or may not trace here'
+                tap_skip "$title" "$untraced"
             else
                 tap_case "$title" "$name" "$path" "$loop"
             fi
@@ -185,7 +185,7 @@ done
 if can_trace; then
     tap_case 'a loop that does not sleep is found' a_loop_that_does_not_sleep_is_found shm
 else
-    tap_skip 'a loop that does not sleep is found' 'strace is not installed, or may not trace here'
+    tap_skip 'a loop that does not sleep is found' "$untraced"
 fi
 tap_case 'a loop that does not arm is found' a_loop_that_does_not_arm_is_found shm
 tap_end

@@ -398,7 +398,7 @@ rdmux_over() {
             check "$name" guest --seconds 900 --memory 1024 "${programs[@]}" --with "$root/tests/embedding" \
                 --with "$root/examples" -- rdmux_real_code "$1"
         elif is_of_part && [[ $name =~ $wanted ]]; then
-            cannot "$name" "not installed: $missing; scripts/setup installs it"
+            cannot "$name" "not installed: $missing; scripts/setup --examples installs it"
         fi
     fi
     if [[ $1 == roce || $1 == iwarp ]]; then
