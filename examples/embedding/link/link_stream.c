@@ -55,7 +55,7 @@ void link_stop(void)
 
 struct link_listener *link_listen(const char *address, char text[LINK_ADDRESS_MAX])
 {
-    struct link_listener *listener = malloc(sizeof(*listener));
+    struct link_listener *listener = calloc(1, sizeof(*listener));
     if (listener == NULL) {
         return NULL;
     }

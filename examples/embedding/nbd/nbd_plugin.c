@@ -2,7 +2,7 @@
 /*
  * A plug-in of nbdkit whose device is that of block_server.c:
  *
- *   nbdkit ./nbdkit-rdmux-plugin.so server=HOST:PORT
+ *   nbdkit ./nbd_stream.so server=HOST:PORT
  *
  * NBD clients of this host reach a block device at the other end of a link: a socket, or a stream of
  * rdmux. Each connection of a client has a link of its own.
