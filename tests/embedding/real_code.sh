@@ -96,6 +96,10 @@ says_why_there_is_no_answer() {
     ends_well "$server"
     fails_with 1 run "$programs/rpc_$1" call "$address" "$scratch/text"
     grep -Eq 'connect: .{10}' "$scratch/complaint" || fail "it says: $(<"$scratch/complaint")"
+    serve "$programs/rpc_$1" serve 127.0.0.1:0
+    fails_with 1 run "$programs/rpc_$1" serve "$address"
+    grep -Eq 'listen: .{10}' "$scratch/complaint" || fail "it says: $(<"$scratch/complaint")"
+    kill -TERM "$server"
 }
 
 # ----------------------------------------------------------------------------------------- TLS
@@ -185,7 +189,7 @@ fio_verifies_the_device() {
     truncate -s 16M "$scratch/device"
     block_device "$1" "$scratch/device"
     run fio --name=job --ioengine=nbd --uri="$uri" --rw=randwrite --size=16M --bsrange=512-256k --blockalign=512 \
-        --iodepth=8 --randseed=1 --verify=crc32c --do_verify=1 --output-format=json --output="$scratch/fio" >"$scratch/said" ||
+        --iodepth=8 --randseed=1 --verify=crc32c --do_verify=1 --verify_state_save=0 --output-format=json --output="$scratch/fio" >"$scratch/said" ||
         fail "$(tail -n 20 "$scratch/said" "$scratch/fio")"
     jq -e '.jobs[0] | .error == 0 and .read.io_bytes > 8000000 and .write.io_bytes > 8000000' \
         "$scratch/fio" >/dev/null || fail "$(head -c 1000 "$scratch/fio")"
@@ -218,6 +222,32 @@ says_how_it_is_used() {
     done
 }
 
+# ----------------------------------------------------------------------------------- the guide
+
+# commands NAME: those of docs/EMBEDDING.md that have this name.
+commands() {
+    awk -v first="\`\`\`bash $1" '$0 == first { on = 1; next } /^```/ { on = 0 } on' "$root/docs/EMBEDDING.md"
+}
+
+# A server of the guide and its client, in a network in which their port is free.
+the_guide_works_as_written() {
+    local expected
+    export EXAMPLES=$examples
+    ip link set lo up
+    cd "$scratch"
+    echo 'int i;' >hello.c
+    serve bash -e -c "$(commands "$1-server" | sed '$ s/^/exec /')"
+    run bash -e -c "$(commands "$1-client")" >client 2>&1 || fail "$(<client)"
+    case $1 in
+    loop) expected='^10000 calls of 100 clients echoed over ' ;;
+    framing) expected='^INT I;$' ;;
+    tls) expected='^int i;$' ;;
+    nbd) expected='^  write: IOPS=' ;;
+    esac
+    grep -q "$expected" client || fail "$(<client)"
+    kill -TERM "$server"
+}
+
 # ------------------------------------------------------------------------------------------- main
 
 cases=(says_how_it_is_used frames_of_any_size many_callers_at_a_time
@@ -228,30 +258,57 @@ cases=(says_how_it_is_used frames_of_any_size many_callers_at_a_time
 # missing_for CASE KIND: the packages that a case needs and that are not here.
 missing_for() {
     case $1 in
-    tls_*)
+    loop) [[ -x $examples/loops/libuv ]] || echo libuv1-dev ;;
+    tls*)
         [[ -x $programs/https_$2 ]] || echo libssl-dev
         have openssl || echo openssl
         ;;
-    a_* | fio_*)
+    a_* | fio_* | nbd)
         [[ -e $programs/nbd_$2.so ]] || echo nbdkit-plugin-dev
         have nbdkit || echo nbdkit
         have nbdcopy || echo libnbd-bin
-        [[ $1 != a_file_system* ]] || have e2fsck || echo e2fsprogs
-        [[ $1 != fio_* ]] || have fio || echo fio
+        [[ $1 != a_file_system* && $1 != nbd ]] || have e2fsck || echo e2fsprogs
+        [[ $1 != fio_* && $1 != nbd ]] || [[ $(fio --enghelp 2>/dev/null) == *nbd* ]] || echo 'fio with its nbd engine'
         ;;
     esac
 }
 
+# in_line: the lines of stdin, with commas.
+in_line() {
+    paste -sd, | sed 's/,/, /g'
+}
+
+# skipped TITLE CASE KIND: skips a case if a package is missing for it.
+skipped() {
+    local missing
+    missing=$(missing_for "$2" "$3" | in_line)
+    [[ -n $missing ]] && tap_skip "$1" "not installed: $missing; scripts/setup --examples installs it"
+}
+
 # all_cases KIND PATH
 all_cases() {
-    local name title missing
+    local name title
     for name in "${cases[@]}"; do
         title="${name//_/ } ($1${2:+, $2})"
-        missing=$(missing_for "$name" "$1" | paste -sd' ')
-        if [[ -n $missing ]]; then
-            tap_skip "$title" "not installed: $missing; scripts/setup installs it"
+        skipped "$title" "$name" "$1" || tap_case "$title" "$name" "${2:-auto}" "$1"
+    done
+}
+
+the_guide() {
+    local name title way network=()
+    for way in "unshare --net" "unshare --user --map-root-user --net"; do
+        # shellcheck disable=SC2086
+        ! $way sh -c 'ip link set lo up' 2>/dev/null || read -r -a network <<<"$way"
+        ((${#network[@]} == 0)) || break
+    done
+    for name in loop framing tls nbd; do
+        title="the commands of the guide work as they are written: $name"
+        if skipped "$title" "$name" stream; then
+            continue
+        elif ((${#network[@]} == 0)); then
+            tap_skip "$title" 'no network namespace of its own'
         else
-            tap_case "$title" "$name" "${2:-auto}" "$1"
+            tap "$title" "${network[@]}" bash "$part" the_guide_works_as_written auto "$name"
         fi
     done
 }
@@ -259,7 +316,7 @@ all_cases() {
 if [[ ${1-} == --missing ]]; then
     for name in "${cases[@]}"; do
         missing_for "$name" stream
-    done | sort -u | paste -sd' '
+    done | sort -u | in_line
     exit
 fi
 if [[ ${1-} == --streams ]]; then
@@ -272,4 +329,5 @@ tap_case 'streams need few lines more than sockets' streams_need_few_lines_more 
 all_cases socket ''
 all_cases stream tcp
 all_cases stream shm
+the_guide
 tap_end
