@@ -85,7 +85,8 @@ static void run_mixed(struct job *job)
         answer_calls(job);
     }
     bench_stop(job->bench);
-    bench_finish(job->bench, (double)bytes / job->bench->elapsed, bytes / 8); /* scripts/bench takes 8 bytes for an operation */
+    /* scripts/bench takes 8 bytes for an operation, where a command has no --size. */
+    bench_finish(job->bench, (double)bytes / job->bench->elapsed, bytes / 8);
 }
 
 static void ask_for_block(struct job *job)
