@@ -293,7 +293,7 @@ static enum rdmux_status accept_for(struct rdmux_stream *stream, struct rdmux_li
     return finish(stream, ep, status, out);
 }
 
-static enum rdmux_status accept_named(struct rdmux_listener *listener,
+static enum rdmux_status accept_shown(struct rdmux_listener *listener,
                                       const struct options *options, int timeout_ms,
                                       struct rdmux_stream **out)
 {
@@ -373,7 +373,7 @@ enum rdmux_status rdmux_stream_accept(struct rdmux_listener *listener, struct rd
         return status;
     }
     if (cq == NULL) {
-        return options.ep.peer != 0 ? accept_named(listener, &options, timeout_ms, out)
+        return options.ep.peer != 0 ? accept_shown(listener, &options, timeout_ms, out)
                                     : accept_any(listener, &options, timeout_ms, out);
     }
     struct rdmux_ep *ep = NULL;
