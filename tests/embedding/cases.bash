@@ -8,6 +8,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=scripts/lib.sh
 . "$root/scripts/lib.sh"
 build=${RDMUX_BUILD:-$root/build/dev}
+# shellcheck disable=SC2034
 examples=${RDMUX_EXAMPLES:-$build/examples}
 part=$0
 PATH=$PATH:/usr/sbin:/sbin # of mke2fs, e2fsck, debugfs
@@ -58,6 +59,7 @@ serve() {
     start "$scratch/server" "$@"
     server=$pid
     wait_for_line "$scratch/server" '^listening on '
+    # shellcheck disable=SC2034
     address=$(sed -n 's/^listening on //p' "$scratch/server")
 }
 
