@@ -6,6 +6,9 @@
 # shellcheck source=scripts/lib.sh
 . "$RDMUX_SOURCE/scripts/lib.sh"
 readonly guide=$RDMUX_SOURCE/docs/EMBEDDING.md
+# Optimised code has other warnings, and takes three times as long to compile: --thorough.
+guide_optimises=(CFLAGS=-O0)
+[[ ${RDMUX_TEST_LEVEL-} != thorough ]] || guide_optimises=()
 newcomer= # the folder where the commands run; the test sets it
 
 # guide_write FOLDER: writes the files of the guide.
@@ -15,7 +18,10 @@ guide_write() {
         [[ $name != */* ]] || mkdir -p "$1/${name%/*}"
         guide_block "$language" "$name" >"$1/$name"
     done < <(sed -nE 's/^```(c|cmake) (.+)$/\1 \2/p' "$guide")
-    mkdir -p "$1/objects"
+    mkdir -p "$1/objects" # of compile_once
+    # The dev build has compiled the same files. With --thorough each project compiles its own.
+    [[ ${RDMUX_TEST_LEVEL-} == thorough ]] || ! have jq || jq -r '.[] | .directory + "\t" + .command' \
+        "$RDMUX_BUILD/compile_commands.json" >"$1/objects/commands"
     [[ -s $1/hello.c ]]
 }
 
@@ -39,7 +45,7 @@ guide_runs() {
         return 1
     }
     output=$(cd "$newcomer" && env -i HOME="$newcomer" PATH="$PATH" TMPDIR="${TMPDIR:-/tmp}" PREFIX="$RDMUX_PREFIX" \
-        RDMUX="$RDMUX_SOURCE" CMAKE_BUILD_PARALLEL_LEVEL="${RDMUX_JOBS:-1}" \
+        RDMUX="$RDMUX_SOURCE" "${guide_optimises[@]}" CMAKE_BUILD_PARALLEL_LEVEL="${RDMUX_JOBS:-1}" \
         ${generator:+"CMAKE_GENERATOR=$generator"} \
         CMAKE_C_COMPILER_LAUNCHER="$RDMUX_SOURCE/tests/embedding/compile_once;$newcomer/objects" \
         bash -e -o pipefail "$part.sh" 2>&1) || {
