@@ -99,6 +99,12 @@ went_over_path() {
     [[ $1 =~ over\ $path($|[^a-z]) ]] || fail "not over $RDMUX_PATHS: $1"
 }
 
+# over_adapter: the path is one of an adapter, so that the case runs in a guest, whose memory is short and whose
+# processor opens few paths at a time within their time limit.
+over_adapter() {
+    [[ $RDMUX_PATHS == ib || $RDMUX_PATHS == roce || $RDMUX_PATHS == iwarp ]]
+}
+
 # case_main CASE PATH [ARGUMENT...]: runs the function CASE, as a process of its own, over PATH.
 case_main() {
     declare -F "$1" >/dev/null || die "no case '$1'"
