@@ -50,8 +50,8 @@ _Noreturn void echo_fail(const char *what, const char *why)
 static void must(enum rdmux_status status, const char *what)
 {
     if (status != RDMUX_OK) {
-        fprintf(stderr, "echo: %s: ", what);
-        echo_fail(rdmux_status_name(status), rdmux_last_error());
+        fprintf(stderr, "echo: %s: %s: %s\n", what, rdmux_status_name(status), rdmux_last_error());
+        exit(1);
     }
 }
 
@@ -148,11 +148,24 @@ static void open_clients(const char *address)
     }
 }
 
+/* Posting to an endpoint that has ended returns the cause. That is left to RDMUX_WC_DISCONNECTED, which
+ * brings the cause, too, and comes last. */
+static void must_post(const struct client *client, enum rdmux_status status, const char *what)
+{
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    if (status != RDMUX_OK &&
+        (rdmux_ep_info(client->ep, &info) != RDMUX_OK || info.state != RDMUX_EP_ENDED)) {
+        must(status, what);
+    }
+}
+
 static void call(struct client *client)
 {
     struct message message = { .client = (uint64_t)(client - clients), .call = client->calls };
-    must(rdmux_recv(client->ep, &client->answer, sizeof(client->answer), NULL, NULL), "receive");
-    must(rdmux_send(client->ep, &message, sizeof(message), NULL, NULL, SEND_FLAGS), "send");
+    must_post(client, rdmux_recv(client->ep, &client->answer, sizeof(client->answer), NULL, NULL),
+              "receive");
+    must_post(client, rdmux_send(client->ep, &message, sizeof(message), NULL, NULL, SEND_FLAGS),
+              "send");
 }
 
 static void take_answer(struct client *client, const struct rdmux_wc *wc)
