@@ -130,6 +130,10 @@ int main(int argc, char **argv)
 {
     struct rdmux_fabric *fabric;
     bool serves = argc >= 3 && argc <= 4 && strcmp(argv[1], "serve") == 0;
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+        fputs(usage, stdout);
+        return 0;
+    }
     if (!serves && (argc != 3 || strcmp(argv[1], "send") != 0)) {
         fputs(usage, stderr);
         return 2;

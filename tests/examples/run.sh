@@ -107,7 +107,7 @@ went_over_path() {
 
 every_example_says_how_it_is_used() {
     local name
-    for name in allreduce event_loop file_copy hooks kv_store pingpong rpc shards; do
+    for name in allreduce event_loop file_copy hooks kv_store pingpong rpc shards stream_echo; do
         run "$name" --help >"$scratch/said"
         grep -q "^usage: $name " "$scratch/said" || fail "$name --help: $(<"$scratch/said")"
         fails_with 2 run "$name" nonsense
@@ -367,6 +367,19 @@ shards_keep_a_client_on_its_thread() {
     same "$total" $((201 * count)) 'answered calls'
 }
 
+stream_echo_returns_every_byte() {
+    local size
+    serve stream_echo serve 127.0.0.1:0 3
+    for size in 0 1 3000001; do # more than both rings hold
+        head -c "$size" /dev/urandom >"$scratch/said"
+        run stream_echo send "$address" <"$scratch/said" >"$scratch/echoed"
+        cmp "$scratch/said" "$scratch/echoed"
+    done
+    ends_well "$server"
+    same "$(grep -c ' came over ' "$scratch/server.err")" 3 'clients'
+    went_over_path "$(head -n 1 "$scratch/server.err")"
+}
+
 hooks_see_all_that_the_library_uses() {
     run hooks run >"$scratch/out" 2>"$scratch/err"
     went_over_path "$(head -n 1 "$scratch/out")"
@@ -421,6 +434,7 @@ cases=(
     allreduce_without_a_path_says_why
     event_loop_tells_every_line_to_every_member
     shards_keep_a_client_on_its_thread
+    stream_echo_returns_every_byte
     hooks_see_all_that_the_library_uses
     hooks_that_give_too_little_memory_end_with_an_error
 )
