@@ -21,7 +21,7 @@ says_how_it_is_used() {
 
 # A lost wake-up is a client that waits for ever: each has one call under way at a time.
 echoes_all_calls() {
-    local i clients=50 callers=()
+    local i clients=16 callers=()
     ! over_adapter || clients=2
     serve "$loops/$1" serve 127.0.0.1:0
     for i in 1 2 3; do
@@ -75,7 +75,8 @@ ends_in_order_at_both_sides() {
     run "$loops/$1" call "$address" 1 1 >/dev/null
     stop_server
     fails_with 1 wait "$caller"
-    grep -q '^echo: the server has gone: ' "$scratch/caller.err" || fail "$(<"$scratch/caller.err")"
+    # A busy machine may not have connected them all.
+    grep -Eq '^echo: (the server has gone|connect): ' "$scratch/caller.err" || fail "$(<"$scratch/caller.err")"
 }
 
 # ------------------------------------------------------------------------------------ while idle
@@ -150,7 +151,7 @@ a_loop_that_does_not_sleep_is_found() {
 a_loop_that_does_not_arm_is_found() {
     flawed unarmed echo.c 's/ || rdmux_cq_arm(cq) != RDMUX_OK//'
     serve "$scratch/unarmed/epoll" serve 127.0.0.1:0
-    fails_with 124 timeout 5 "$loops/epoll" call "$address" 50 200
+    fails_with 124 timeout 5 "$loops/epoll" call "$address" 16 200
     kill -KILL "$server"
 }
 
@@ -170,6 +171,8 @@ for loop in epoll libuv libevent; do
     for path in tcp shm; do
         for name in "${cases[@]}"; do
             title="$loop ${name//_/ } ($path)"
+            # No path is connected there.
+            [[ $path != shm || ($name != says_* && $name != without_*) ]] || continue
             if [[ -v packages[$loop] && ! -x $loops/$loop ]]; then
                 tap_skip "$title" "${packages[$loop]} is not installed; scripts/setup --examples installs it"
             elif [[ $name == *while_idle ]] && ! can_trace; then
