@@ -136,9 +136,9 @@ static void take_stream_hello(struct rdmux_stream *stream, const struct rdmux_wc
     if (status == RDMUX_OK && !rdmux_token_is_valid(&hello.token)) {
         status = rdmux_fail(RDMUX_PROTOCOL, "the peer's greeting has no token");
     }
-    if (status == RDMUX_OK) {
+    if (status == RDMUX_OK && stream->ep->phase <= RDMUX_PHASE_READY) {
         status = rdmux_remote_begin(stream->ep, &hello.token, true, &out->remote);
-    }
+    } /* else the peer's end overtook its bytes, and nothing is to be written any more */
     if (status != RDMUX_OK) {
         char text[RDMUX_TEXT_MAX];
         strncpy(text, rdmux_last_error(), sizeof(text) - 1);

@@ -4,7 +4,8 @@
 
 #include <rdmux/stream.h>
 
-#include "stream/stream_wire.h"
+#include "api/progress/cq_owner.h"
+#include "stream/stream_receive.h"
 
 enum { RING = 4096, RECEIVES = 32, SLOT = 128, LENT = 64 << 10 };
 
@@ -199,6 +200,43 @@ static void a_short_first_message_ends_the_stream(void **state)
     CHECK_OK(rdmux_send(scene->pair.b, "hello", 5, NULL, NULL, RDMUX_INLINE));
 
     expect_end(scene, RDMUX_PROTOCOL);
+    close_scene(scene);
+}
+
+/* A slot of the stream has a message of the peer. */
+static void receive(struct rdmux_stream *stream, const struct rdmux_wc *wc)
+{
+    struct rdmux_wc entry = *wc;
+    entry.context = stream->slots;
+    rdmux_stream_received(stream, &entry);
+}
+
+/* The control channel has told of the peer's end before the adapter told of its last messages. */
+static void a_greeting_behind_the_end_of_the_endpoint_counts(void **state)
+{
+    struct scene *scene = new_scene(*state);
+    struct rdmux_stream *stream = scene->stream;
+    struct rdmux_stream_hello hello = own_hello(scene);
+    const struct rdmux_wc greeting = { .opcode = RDMUX_WC_RECV, .length = RDMUX_STREAM_HELLO_SIZE };
+    const struct rdmux_wc fin = {
+        .opcode = RDMUX_WC_RECV,
+        .flags = RDMUX_WC_HAS_IMM,
+        .imm = rdmux_stream_imm(RDMUX_STREAM_FIN, 0),
+    };
+    uint8_t byte = 0;
+    size_t got = 1;
+    assert_true(rdmux_cq_enter(stream->ep->cq));
+    const uint32_t phase = stream->ep->phase;
+    stream->ep->phase = RDMUX_PHASE_LINGERING;
+
+    rdmux_stream_hello_encode(&hello, stream->slots);
+    receive(stream, &greeting);
+    receive(stream, &fin);
+
+    stream->ep->phase = phase;
+    rdmux_cq_leave(stream->ep->cq);
+    CHECK_OK(rdmux_stream_read(stream, &byte, 1, 0, &got));
+    assert_int_equal(got, 0);
     close_scene(scene);
 }
 
@@ -418,6 +456,7 @@ static void a_revoked_ring_ends_the_stream(void **state)
     cmocka_unit_test_prestate(a_bad_greeting_ends_the_stream, path),                          \
         cmocka_unit_test_prestate(a_forged_token_ends_the_stream, path),                      \
         cmocka_unit_test_prestate(a_short_first_message_ends_the_stream, path),               \
+        cmocka_unit_test_prestate(a_greeting_behind_the_end_of_the_endpoint_counts, path),    \
         cmocka_unit_test_prestate(a_broken_rule_of_the_protocol_ends_the_stream, path),       \
         cmocka_unit_test_prestate(direct_bytes_before_the_ring_is_full_end_the_stream, path), \
         cmocka_unit_test_prestate(ring_bytes_beyond_the_direct_receive_end_the_stream, path), \
