@@ -6,9 +6,11 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { RING = 64 << 10, DIRECT = 16 << 10 };
@@ -18,6 +20,8 @@ struct end {
     struct side *side;
     struct rdmux_stream *stream;
     bool has_own_cq;
+    bool sleeps;    /* whatever the side does */
+    uint32_t flags; /* of the stream */
 };
 
 static struct rdmux_stream_attr stream_attr_of(const struct side *side,
@@ -37,17 +41,24 @@ static struct rdmux_cq *cq_of(const struct end *end)
 }
 
 /* Connects or accepts a stream whose endpoint has these options, and may have ended. */
+static void open_end(struct end *end, const struct rdmux_ep_attr *ep)
+{
+    struct side *side = end->side;
+    struct rdmux_stream_attr attr = stream_attr_of(side, ep);
+    attr.flags = end->flags;
+    if (side->is_initiator) {
+        EXPECT_OK(rdmux_stream_connect(side->fabric, cq_of(end), side->address, &attr,
+                                       side->patient_ms, &end->stream));
+    } else {
+        EXPECT_OK(
+            rdmux_stream_accept(side->listener, cq_of(end), &attr, side->patient_ms, &end->stream));
+    }
+}
+
 static struct end open_any(struct side *side, bool has_own_cq, const struct rdmux_ep_attr *ep)
 {
     struct end end = { .side = side, .has_own_cq = has_own_cq };
-    const struct rdmux_stream_attr attr = stream_attr_of(side, ep);
-    if (side->is_initiator) {
-        EXPECT_OK(rdmux_stream_connect(side->fabric, cq_of(&end), side->address, &attr,
-                                       side->patient_ms, &end.stream));
-    } else {
-        EXPECT_OK(
-            rdmux_stream_accept(side->listener, cq_of(&end), &attr, side->patient_ms, &end.stream));
-    }
+    open_end(&end, ep);
     return end;
 }
 
@@ -71,7 +82,7 @@ static struct end open_stream(struct side *side, bool has_own_cq)
 
 static void await(const struct end *end, uint32_t events)
 {
-    if (end->side->sleeps) {
+    if (end->side->sleeps || end->sleeps) {
         EXPECT_OK(rdmux_stream_wait(end->stream, events, end->side->patient_ms));
     } else {
         EXPECT(!time_is_up(), "the stream does not become ready for events 0x%x", events);
@@ -813,16 +824,28 @@ static enum rdmux_status move_both_ways(struct duplex *duplex, uint64_t bytes)
     return RDMUX_OK;
 }
 
-/* The initiator cuts the path while chunks are on their way. */
-static void moved(struct side *side)
+/* The stream tells of its moves, and of nothing that has no cause. */
+static void expect_moves(const struct end *end)
 {
-    enum { ROUNDS = 5, PER_ROUND = 4 };
+    struct rdmux_wc wc = { .opcode = RDMUX_WC_STREAM_READABLE };
+    while (wc.opcode != RDMUX_WC_PATH_CHANGED) {
+        wc = NEXT(&end->side->queue);
+        EXPECT(wc.context == end->stream, "another object's entry: %s", wc_text(&wc));
+    }
+    EXPECT(wc.ep == rdmux_stream_ep(end->stream) && wc.status != RDMUX_OK && wc.imm > 1,
+           "an odd entry: %s, epoch %u", wc_text(&wc), wc.imm);
+}
+
+/* The initiator cuts the path while chunks are on their way. */
+static void moved_case(struct side *side, bool has_own_cq)
+{
+    enum { ROUNDS = 4, PER_ROUND = 3 };
     struct rdmux_ep_attr ep = ep_attr_of(side);
     ep.failover = RDMUX_FAILOVER_ON;
     ep.failover_attempts = 1000;
     side_open(side, NULL);
     side_meet(side);
-    struct end end = open_with(side, true, &ep);
+    struct end end = open_with(side, has_own_cq, &ep);
     struct duplex duplex = duplex_of(&end);
     unsigned breaks = 0;
     for (uint64_t round = 1; round <= ROUNDS; round++) {
@@ -841,7 +864,23 @@ static void moved(struct side *side)
         EXPECT(!time_is_up(), "%u moves after %u breaks", (unsigned)stats.moves, breaks);
         EXPECT_STATUS(rdmux_stream_wait(end.stream, RDMUX_STREAM_END, 1), RDMUX_TIMED_OUT);
     }
+    if (breaks != 0) {
+        side->caps->emulated |= NEEDS_FAILOVER | NEEDS_BREAKS;
+    }
+    if (breaks != 0 && !has_own_cq) {
+        expect_moves(&end);
+    }
     finish(&end);
+}
+
+static void moved_own(struct side *side)
+{
+    moved_case(side, true);
+}
+
+static void moved_shared(struct side *side)
+{
+    moved_case(side, false);
 }
 
 static void killed_midway_body(struct side *side)
@@ -1016,6 +1055,106 @@ static void no_stream(struct side *side)
     side_end(side);
 }
 
+/* ------------------------------------------------------------------------------------ fork, threads */
+
+/* In the child of a fork. */
+static void expect_dead_stream(struct rdmux_stream *stream, uint8_t *bytes)
+{
+    const void *shown;
+    size_t moved = 0;
+    struct rdmux_stream_info info = RDMUX_STREAM_INFO_INIT;
+    EXPECT_STATUS(rdmux_stream_write(stream, bytes, LENT, RDMUX_STREAM_LEND, &moved), RDMUX_INVALID);
+    EXPECT_STATUS(rdmux_stream_read(stream, bytes, 1, 0, &moved), RDMUX_INVALID);
+    EXPECT_STATUS(rdmux_stream_peek(stream, &shown, &moved), RDMUX_INVALID);
+    EXPECT_STATUS(rdmux_stream_consume(stream, 0), RDMUX_INVALID);
+    EXPECT_STATUS(rdmux_stream_wait(stream, RDMUX_STREAM_WRITE, 100), RDMUX_INVALID);
+    EXPECT_STATUS(rdmux_stream_arm(stream, RDMUX_STREAM_WRITE), RDMUX_INVALID);
+    EXPECT_STATUS(rdmux_stream_info(stream, &info), RDMUX_INVALID);
+    EXPECT_STATUS(rdmux_stream_shutdown(stream, RDMUX_STREAM_WRITE), RDMUX_INVALID);
+    EXPECT(rdmux_stream_fd(stream) == -1, "a descriptor in the child");
+    EXPECT(rdmux_stream_ep(stream) == NULL, "an endpoint in the child");
+    EXPECT(rdmux_stream_user(stream) == NULL, "a pointer of the program in the child");
+    EXPECT_STATUS(rdmux_stream_close(stream), RDMUX_INVALID);
+    _exit(0);
+}
+
+/* Forks while a large buffer is lent to the stream. */
+static void forked(struct side *side)
+{
+    struct end end = open_stream(side, true);
+    uint8_t *bytes = buffer(side, LENT);
+    if (side->is_initiator) {
+        size_t done = 0;
+        pattern_fill(bytes, LENT, side->seed, 0);
+        EXPECT_OK(rdmux_stream_set_user(end.stream, side));
+        EXPECT_STATUS(rdmux_stream_write(end.stream, bytes, LENT, RDMUX_STREAM_LEND, &done),
+                      RDMUX_AGAIN);
+        pid_t pid = fork();
+        EXPECT(pid >= 0, "fork: %s", strerror(errno));
+        if (pid == 0) {
+            expect_dead_stream(end.stream, bytes);
+        }
+        int wait_status = 0;
+        while (waitpid(pid, &wait_status, 0) < 0 && errno == EINTR) {
+        }
+        EXPECT(wait_status == 0, "the child ended with 0x%x", (unsigned)wait_status);
+        BARRIER(side);
+        put(&end, bytes, LENT, RDMUX_STREAM_LEND);
+    } else {
+        BARRIER(side); /* the peer's bytes do not leave before the fork */
+        get(&end, bytes, LENT, RDMUX_STREAM_ALL);
+        EXPECT_PATTERN(bytes, LENT, side->seed);
+    }
+    finish(&end);
+}
+
+enum { SHARED = 512 << 10 };
+
+struct writing {
+    const struct end *end;
+    const uint8_t *bytes;
+};
+
+static void *write_in_thread(void *user)
+{
+    const struct writing *writing = user;
+    uint64_t state = writing->end->side->seed;
+    for (size_t at = 0, length; at < SHARED; at += length) {
+        length = 1 + (size_t)random_below(&state, 6000);
+        length = length < SHARED - at ? length : SHARED - at;
+        put(writing->end, writing->bytes + at, length, 0);
+    }
+    return NULL;
+}
+
+/* On each side one thread writes while another one reads, so that each sleeps while the other one
+ * takes the peer's messages. */
+static void two_threads(struct side *side)
+{
+    const struct rdmux_ep_attr ep = still_ep_attr_of(side);
+    struct end end = {
+        .side = side, .has_own_cq = true, .sleeps = true, .flags = RDMUX_STREAM_SERIALIZED
+    };
+    side_open(side, NULL);
+    side_meet(side);
+    open_end(&end, &ep);
+    uint8_t *out = buffer(side, SHARED);
+    uint8_t *in = buffer(side, SHARED);
+    struct writing writing = { &end, out };
+    pthread_t thread;
+    pattern_fill(out, SHARED, side->seed + side->is_initiator, 0);
+    EXPECT(pthread_create(&thread, NULL, write_in_thread, &writing) == 0, "no thread");
+    uint64_t state = side->seed + 1;
+    for (size_t at = 0, got; at < SHARED; at += got) {
+        const size_t length = 1 + (size_t)random_below(&state, 9000);
+        got = get_some(&end, in + at, length < SHARED - at ? length : SHARED - at, 0);
+        EXPECT(got > 0, "the stream ended after %zu bytes", at);
+    }
+    EXPECT(pthread_join(thread, NULL) == 0, "no join");
+    EXPECT_PATTERN(in, SHARED, side->seed + !side->is_initiator);
+    finish(&end);
+}
+
 static const struct conformance_case cases[] = {
     { "S.1", "pieces of all sizes, copied or lent, read in other pieces, keep order and bytes",
       NEEDS_STREAM, 30, 0, pieces_own, pieces_own },
@@ -1059,13 +1198,19 @@ static const struct conformance_case cases[] = {
       NEEDS_STREAM, 30, 0, surviving_midway_side, killed_midway_side },
     { "S.1,S.10,-S.10", "the connector is killed while large buffers are lent both ways",
       NEEDS_STREAM, 30, 0, killed_midway_side, surviving_midway_side },
-    { "S.1,S.3,S.4,F.2,F.3", "the bytes of a stream whose path breaks come once and in order",
-      NEEDS_STREAM, 60, 0, moved, moved },
+    { "S.13,-S.13,F.2,F.3", "the bytes of a stream whose path breaks come once and in order",
+      NEEDS_STREAM, 60, 0, moved_own, moved_own },
+    { "S.13,-S.13,F.7", "a stream on the program's cq tells that its path has changed",
+      NEEDS_STREAM, 60, 0, moved_shared, moved_shared },
     { "S.11,-S.11", "peek shows what consume takes", NEEDS_STREAM, 0, 0, peeking, peeking },
     { "S.12", "an accept that finds nothing returns", NEEDS_STREAM, 0, 0, accept_none, accept_none },
     { "S.12", "endpoints of the program become streams", NEEDS_STREAM, 0, 0, opened, opened },
     { "S.12", "a socket of the program becomes a stream", NEEDS_STREAM, 0, 0, adopted, adopted },
     { "-S.12", "a peer that is no stream gives PROTOCOL", NEEDS_STREAM, 0, 0, no_stream, no_stream },
+    { "S.14,-S.14", "after fork the child has no stream, and the parent's goes on", NEEDS_STREAM, 0,
+      0, forked, forked },
+    { "S.15,S.7", "a reader and a writer thread share a stream, and wake each other", NEEDS_STREAM,
+      30, 0, two_threads, two_threads },
 };
 
 const struct suite streams_suite = { "streams", cases, COUNT_OF(cases) };

@@ -24,6 +24,8 @@
  *               peer reads all bytes before it, then gets RDMUX_OK and 0 bytes. When both sides
  *               have sent their mark, the endpoint ends in order. Then rdmux_stream_info.state is
  *               RDMUX_STREAM_ENDED, and a cq of the program gets RDMUX_WC_DISCONNECTED.
+ * Failover      If it is in force the stream goes on over another path, its bytes and lent buffers,
+ *               too. A cq of the program gets one RDMUX_WC_PATH_CHANGED for the moves since the last.
  * Failure       If the endpoint fails, reads return the bytes that are here, then the cause. Writes
  *               return the cause at once.
  * Fork          A stream belongs to the process that opened it. In a child every call on it is
