@@ -6,7 +6,7 @@
 # everything. Variables and options are for rdmux conformance. Prints TAP, with a plan for each of two runs.
 set -euo pipefail
 : "${RDMUX_BUILD:?the folder rdmux was built in}"
-readonly rules=6.6,6.7,6.13,7,8,9,10,11,13.8,13.9,15.2,15.3,15.9,15.10,N.2,N.12,N.14,F.2
+readonly rules=6.6,6.7,6.13,7,8,9,10,11,13.8,13.9,15.2,15.3,15.9,15.10,N.2,N.12,N.14,F.2,S.7
 variables=()
 while (($# > 0)) && [[ $1 == [A-Z]*=* ]]; do
     variables+=("$1")
