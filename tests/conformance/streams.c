@@ -568,6 +568,30 @@ static void events(struct side *side)
     side_finish(side);
 }
 
+/* Bytes come after a read had AGAIN, and a call that takes no entries meets them. */
+static void met_by_another_call(struct side *side)
+{
+    struct end end = open_stream(side, false);
+    uint8_t byte = 'a';
+    size_t got = 0;
+    if (side->is_initiator) {
+        BARRIER(side);
+        put(&end, &byte, 1, 0);
+    } else {
+        struct rdmux_stream_info info = RDMUX_STREAM_INFO_INIT;
+        EXPECT_STATUS(rdmux_stream_read(end.stream, &byte, 1, 0, &got), RDMUX_AGAIN);
+        BARRIER(side);
+        while (info.readable == 0) {
+            EXPECT(!time_is_up(), "the byte does not come");
+            EXPECT_STATUS(rdmux_stream_wait(end.stream, RDMUX_STREAM_END, 0), RDMUX_AGAIN);
+            EXPECT_OK(rdmux_stream_info(end.stream, &info));
+        }
+        expect_event(&end, RDMUX_WC_STREAM_READABLE);
+        get(&end, &byte, 1, 0);
+    }
+    finish(&end);
+}
+
 /* Arms the stream and sleeps in epoll until it is woken. */
 static void sleep_in_epoll(const struct end *end, int epoll, uint32_t events)
 {
@@ -1207,6 +1231,8 @@ static const struct conformance_case cases[] = {
     { "S.5,-S.5", "a writer gets AGAIN when the ring is full, and room when the peer reads",
       NEEDS_STREAM, 0, 0, full_ring, full_ring },
     { "S.6", "each AGAIN has one entry", NEEDS_STREAM, 0, 0, events, events },
+    { "S.7,S.6", "an entry comes for bytes that another call has met", NEEDS_STREAM, 0, 0,
+      met_by_another_call, met_by_another_call },
     { "S.7", "level-triggered epoll loses no wake-up", NEEDS_STREAM, 30, 0, epoll_level,
       epoll_level },
     { "S.7", "edge-triggered epoll loses no wake-up", NEEDS_STREAM, 30, 0, epoll_edge, epoll_edge },
