@@ -25,11 +25,11 @@ static enum rdmux_status check_list(struct rdmux_stream *stream, const char *cal
                                     struct list *out)
 {
     const struct rdmux_list_rule rule = { .fabric = stream->fabric, .needed = access };
+    *out = (struct list){ .pieces = pieces, .count = count };
     if (RDMUX_UNLIKELY(count > RDMUX_STREAM_PIECES_MAX || (pieces == NULL && count != 0))) {
         return rdmux_fail(RDMUX_INVALID, "%s: %s", call,
                           pieces == NULL ? "pieces is NULL" : "count is above 16");
     }
-    *out = (struct list){ .pieces = pieces, .count = count };
     for (size_t i = 0; i < count; i++) {
         if (RDMUX_UNLIKELY(pieces[i].length != 0 && !rdmux_piece_is_good(rule, &pieces[i]))) {
             return rdmux_fail(RDMUX_INVALID,

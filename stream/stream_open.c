@@ -123,7 +123,7 @@ static enum rdmux_status stream_create(const char *call, struct rdmux_fabric *fa
     stream->linger_ms = attr->linger_ms;
     stream->user = attr->user;
     stream->in.tell_at = attr->ring / 4;
-    const size_t slots = RDMUX_STREAM_SLOTS * RDMUX_STREAM_SLOT_SIZE;
+    const size_t slots = (size_t)RDMUX_STREAM_SLOTS * RDMUX_STREAM_SLOT_SIZE;
     enum rdmux_status status = rdmux_mr_alloc(fabric, (size_t)attr->ring, RDMUX_ACCESS_REMOTE_WRITE,
                                               &stream->ring_mr);
     if (status == RDMUX_OK) {
@@ -222,7 +222,7 @@ enum rdmux_status rdmux_stream_connect(struct rdmux_fabric *fabric, struct rdmux
     if (status == RDMUX_OK) {
         status = stream_create(call, fabric, cq != NULL, &options.attr, &stream);
     }
-    if (status != RDMUX_OK) {
+    if (stream == NULL) {
         return status;
     }
     status = rdmux_connect(fabric, cq != NULL ? cq : stream->own_cq, address, &options.ep,
@@ -258,7 +258,7 @@ enum rdmux_status rdmux_stream_adopt(struct rdmux_fabric *fabric, struct rdmux_c
             close_socket(socket);
         }
     }
-    if (status != RDMUX_OK) {
+    if (stream == NULL) {
         return status;
     }
     status = rdmux_adopt(fabric, cq != NULL ? cq : stream->own_cq, socket, role, &options.ep,
@@ -299,7 +299,7 @@ static enum rdmux_status accept_shown(struct rdmux_listener *listener,
 {
     struct rdmux_stream *stream = NULL;
     enum rdmux_status status = create_alone(listener, options, &stream);
-    return status == RDMUX_OK ? accept_for(stream, listener, options, timeout_ms, out) : status;
+    return stream != NULL ? accept_for(stream, listener, options, timeout_ms, out) : status;
 }
 
 /* Fails the call for a reason of this side. The listener has shown the connection, and does not show
@@ -330,7 +330,7 @@ static enum rdmux_status accept_any(struct rdmux_listener *listener, struct opti
         }
         struct rdmux_stream *stream = NULL;
         status = create_alone(listener, options, &stream);
-        if (status != RDMUX_OK) {
+        if (stream == NULL) {
             return fail_shown(listener, peer.id, status);
         }
         left_ms = time_left(listener->fabric, timeout_ms, began_ns);
@@ -383,7 +383,7 @@ enum rdmux_status rdmux_stream_accept(struct rdmux_listener *listener, struct rd
     }
     struct rdmux_stream *stream = NULL;
     enum rdmux_status created = stream_create(call, listener->fabric, true, &options.attr, &stream);
-    if (created != RDMUX_OK) {
+    if (stream == NULL) {
         (void)rdmux_ep_close(ep);
         return created;
     }
@@ -438,10 +438,10 @@ enum rdmux_status rdmux_stream_open(struct rdmux_ep *ep, const struct rdmux_stre
     if (status == RDMUX_OK && ep == NULL) {
         status = rdmux_fail(RDMUX_INVALID, "%s: ep is NULL", call);
     }
-    if (status == RDMUX_OK) {
+    if (status == RDMUX_OK && ep != NULL) {
         status = stream_create(call, ep->fabric, true, &options.attr, &stream);
     }
-    if (status != RDMUX_OK) {
+    if (stream == NULL) {
         return status;
     }
     struct rdmux_cq *cq = ep->cq;

@@ -264,9 +264,9 @@ enum rdmux_status rdmux_remote_import(struct rdmux_ep *ep, const struct rdmux_to
     if (!rdmux_cq_enter(ep->cq)) {
         return rdmux_cq_refused(ep->cq, "rdmux_remote_import", "endpoint");
     }
-    struct rdmux_remote *remote;
+    struct rdmux_remote *remote = NULL;
     enum rdmux_status status = rdmux_remote_begin(ep, token, timeout_ms == 0, &remote);
-    if (status == RDMUX_OK) {
+    if (remote != NULL) {
         status = timeout_ms == 0 ? RDMUX_IN_PROGRESS : wait_for_answer(remote, timeout_ms);
         if (status == RDMUX_OK || status == RDMUX_IN_PROGRESS) {
             *out = remote;

@@ -98,7 +98,7 @@ static void accept_clients(void)
     while ((status = rdmux_accept(listener, cq, &attr, 0, &ep)) == RDMUX_OK) {
         if (peer_count == peers_max) {
             peers_max = 2 * peers_max + 16;
-            peers = realloc(peers, peers_max * sizeof(*peers));
+            peers = realloc(peers, peers_max * sizeof(void *));
             if (peers == NULL) {
                 echo_fail("accept", "no memory");
             }

@@ -292,7 +292,7 @@ static void scribbled_case(struct side *side, uint32_t flags)
 {
     enum { LONG = 8 << 20 };
     static const size_t lengths[] = { 1, 64, 65, 1000, 4096, 30000, 63 << 10, LONG };
-    struct end end = open_ring(side, false, 2 * LONG); /* takes all of them at once */
+    struct end end = open_ring(side, false, (uint64_t)2 * LONG); /* takes all of them at once */
     uint8_t *bytes = buffer(side, LONG);
     for (size_t i = 0; i < COUNT_OF(lengths); i++) {
         if (!side->is_initiator) {
@@ -942,7 +942,7 @@ static void killed_midway_body(struct side *side)
     side_meet(side);
     struct end end = open_with(side, true, &ep);
     struct duplex duplex = duplex_of(&end);
-    EXPECT_OK(move_both_ways(&duplex, 8 * CHUNK));
+    EXPECT_OK(move_both_ways(&duplex, (uint64_t)8 * CHUNK));
     victim_ready(side);
     (void)move_both_ways(&duplex, UINT64_MAX);
     FAIL("the stream of the victim has failed: %s", rdmux_last_error());
@@ -971,7 +971,7 @@ static void surviving_midway_side(struct side *side)
         EXPECT_STATUS(give_chunk(&duplex), RDMUX_PEER_GONE); /* returns the lent buffer */
     }
     /* The victim has read 8 chunks, so that 7 writes were done before the last one began. */
-    EXPECT(duplex.written >= 7 * CHUNK, "%llu bytes are written",
+    EXPECT(duplex.written >= (uint64_t)7 * CHUNK, "%llu bytes are written",
            (unsigned long long)duplex.written);
     expect_gone(&end);
     BARRIER(side);
@@ -983,10 +983,10 @@ static void surviving_midway_side(struct side *side)
 static void peeking(struct side *side)
 {
     struct end end = open_stream(side, true);
-    uint8_t *bytes = buffer(side, 3 * RING);
+    uint8_t *bytes = buffer(side, (size_t)3 * RING);
     if (side->is_initiator) {
-        pattern_fill(bytes, 3 * RING, side->seed, 0);
-        put(&end, bytes, 3 * RING, 0);
+        pattern_fill(bytes, (size_t)3 * RING, side->seed, 0);
+        put(&end, bytes, (size_t)3 * RING, 0);
         finish(&end);
         return;
     }
@@ -994,7 +994,7 @@ static void peeking(struct side *side)
     const void *shown;
     const void *again;
     size_t length;
-    for (size_t at = 0, taken; at < 3 * RING; at += taken) {
+    for (size_t at = 0, taken; at < (size_t)3 * RING; at += taken) {
         enum rdmux_status status = rdmux_stream_peek(end.stream, &shown, &length);
         taken = 0;
         if (status == RDMUX_AGAIN) {

@@ -133,7 +133,7 @@ static void break_ring(struct rdmux_stream_hello *hello)
 
 static void break_length(struct rdmux_stream_hello *hello)
 {
-    hello->ring = 2 * RING; /* the region has one */
+    hello->ring = (uint64_t)2 * RING; /* the region has one */
 }
 
 static void break_window(struct rdmux_stream_hello *hello)
