@@ -888,6 +888,20 @@ static void expect_moves(const struct end *end)
            "an odd entry: %s, epoch %u", wc_text(&wc), wc.imm);
 }
 
+/* A path of shared memory moves bytes without its socket: the next cut has to wait for a new one. */
+static void await_moves(const struct end *end, unsigned moves)
+{
+    struct rdmux_ep_stats stats = RDMUX_EP_STATS_INIT;
+    for (;;) {
+        EXPECT_OK(rdmux_ep_stats(rdmux_stream_ep(end->stream), &stats));
+        if (stats.moves >= moves) {
+            return;
+        }
+        EXPECT(!time_is_up(), "%u moves after %u breaks", (unsigned)stats.moves, moves);
+        EXPECT_STATUS(rdmux_stream_wait(end->stream, RDMUX_STREAM_END, 1), RDMUX_TIMED_OUT);
+    }
+}
+
 /* The initiator cuts the path while chunks are on their way. */
 static void moved_case(struct side *side, bool has_own_cq)
 {
@@ -906,15 +920,7 @@ static void moved_case(struct side *side, bool has_own_cq)
         EXPECT(status == RDMUX_OK || status == RDMUX_AGAIN, "%s", rdmux_last_error());
         breaks += side->is_initiator && break_path(side) != 0;
         EXPECT_OK(move_both_ways(&duplex, round * PER_ROUND * CHUNK));
-    }
-    struct rdmux_ep_stats stats = RDMUX_EP_STATS_INIT;
-    for (;;) {
-        EXPECT_OK(rdmux_ep_stats(rdmux_stream_ep(end.stream), &stats));
-        if (stats.moves >= breaks) {
-            break;
-        }
-        EXPECT(!time_is_up(), "%u moves after %u breaks", (unsigned)stats.moves, breaks);
-        EXPECT_STATUS(rdmux_stream_wait(end.stream, RDMUX_STREAM_END, 1), RDMUX_TIMED_OUT);
+        await_moves(&end, breaks);
     }
     if (breaks != 0) {
         side->caps->emulated |= NEEDS_FAILOVER | NEEDS_BREAKS;
