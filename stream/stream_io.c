@@ -131,7 +131,7 @@ static enum rdmux_status finish_lent_read(struct rdmux_stream *stream, const cha
 {
     struct rdmux_stream_in *in = &stream->in;
     in->read.is_lent = false;
-    in->skip -= in->skip != 0 && in->read.total >= stream->ring_size + stream->direct_min;
+    in->skip -= in->skip != 0 && rdmux_stream_is_large(stream, in->read.total);
     in->bytes += in->filled;
     *got = (size_t)in->filled;
     return in->filled != 0 ? RDMUX_OK : nothing_to_read(stream, call);

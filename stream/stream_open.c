@@ -21,7 +21,6 @@
 
 enum {
     DEFAULT_RING = 128 * 1024,
-    DEFAULT_DIRECT = 64 * 1024,
     DIRECT_MIN = 4096,
     DEFAULT_LINGER_MS = 2000,
     NEEDED = RDMUX_CAP_SEND | RDMUX_CAP_SEND_IMM | RDMUX_CAP_WRITE | RDMUX_CAP_WRITE_IMM,
@@ -75,14 +74,13 @@ static enum rdmux_status take_options(const char *call, const struct rdmux_strea
         return rdmux_fail(RDMUX_INVALID, "%s: attr.flags has unknown bits: 0x%x", call, attr->flags);
     }
     attr->ring = attr->ring == 0 ? DEFAULT_RING : attr->ring;
-    attr->direct = attr->direct == 0 ? DEFAULT_DIRECT : attr->direct;
     attr->linger_ms = attr->linger_ms == 0 ? DEFAULT_LINGER_MS : attr->linger_ms;
     if (!rdmux_stream_ring_is_good(attr->ring)) {
         return rdmux_fail(RDMUX_INVALID,
                           "%s: attr.ring is %llu bytes, not a power of two from 4096 to 64 MiB",
                           call, (unsigned long long)attr->ring);
     }
-    if (attr->direct < DIRECT_MIN) {
+    if (attr->direct != 0 && attr->direct < DIRECT_MIN) {
         return rdmux_fail(RDMUX_INVALID, "%s: attr.direct is %llu bytes, below %d", call,
                           (unsigned long long)attr->direct, DIRECT_MIN);
     }

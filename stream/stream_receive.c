@@ -64,7 +64,7 @@ static void offer_direct(struct rdmux_stream *stream)
     const struct rdmux_ring *sends = &stream->ep->send;
     const struct rdmux_ring *receives = &stream->ep->recv;
     const uint64_t rest = in->read.total - in->filled;
-    if (rest < stream->ring_size || rest - stream->ring_size < stream->direct_min) {
+    if (!rdmux_stream_is_large(stream, rest)) {
         return;
     }
     if (in->skip != 0 || in->direct.is_posted || in->has_fin || !in->is_greeted ||
@@ -75,7 +75,7 @@ static void offer_direct(struct rdmux_stream *stream)
     }
     struct rdmux_sge piece;
     const uint64_t offset = in->filled + stream->ring_size;
-    if (rdmux_stream_locate(in->read.pieces, offset, &piece) < stream->direct_min) {
+    if (rdmux_stream_locate(in->read.pieces, offset, &piece) < rdmux_stream_direct_min(stream)) {
         return;
     }
     if (piece.length > stream->ep->limits.max_recv) {

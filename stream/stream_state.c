@@ -7,6 +7,22 @@
 #include "api/object/ep.h"
 #include "api/progress/cq_owner.h"
 
+uint64_t rdmux_stream_direct_min(const struct rdmux_stream *stream)
+{
+    const struct rdmux_remote *ring = stream->out.remote;
+    if (stream->direct_min != 0) {
+        return stream->direct_min;
+    }
+    return ring != NULL && ring->path != NULL && ring->path->mapped != 0 ? UINT64_MAX
+                                                                         : RDMUX_STREAM_DIRECT_MIN;
+}
+
+bool rdmux_stream_is_large(const struct rdmux_stream *stream, uint64_t rest)
+{
+    return rest >= stream->ring_size &&
+           rest - stream->ring_size >= rdmux_stream_direct_min(stream);
+}
+
 bool rdmux_stream_is_readable(const struct rdmux_stream *stream)
 {
     const struct rdmux_stream_in *in = &stream->in;

@@ -50,6 +50,7 @@ enum {
     RDMUX_STREAM_SLOTS = 16,      /* small receives */
     RDMUX_STREAM_SLOT_SIZE = 128, /* of HELLO or ADVERT */
     RDMUX_STREAM_DEPTH_MIN = 32,
+    RDMUX_STREAM_DIRECT_MIN = 64 << 10,
 };
 
 /* A list of the program's pieces that it has lent. */
@@ -140,7 +141,7 @@ struct rdmux_stream {
     uint8_t *hello;
     struct rdmux_mr *ring_mr;
     struct rdmux_mr *local_mr; /* staging, slots, hello */
-    uint64_t direct_min;
+    uint64_t direct_min; /* the program's; 0: rdmux_stream_direct_min() decides by the path */
     uint32_t linger_ms;
     struct rdmux_fabric *fabric;
     struct rdmux_wc moved; /* with RDMUX_NEWS_MOVED */
@@ -184,6 +185,12 @@ static inline uint64_t rdmux_stream_locate(const struct rdmux_sge *pieces, uint6
     return found->length;
 }
 
+/* Returns from how many bytes on a read offers them for a direct receive. Never, unless the program
+ * says so, where a write is a plain copy into the peer's memory: bytes through the ring are copied by
+ * both processors at once, without the kernel, and a direct receive by one of them, with it. */
+uint64_t rdmux_stream_direct_min(const struct rdmux_stream *stream);
+/* Returns whether the ring leaves enough of a read of so many more bytes for a direct receive. */
+bool rdmux_stream_is_large(const struct rdmux_stream *stream, uint64_t rest);
 /* Returns whether a read, or a write, would not return RDMUX_AGAIN. */
 bool rdmux_stream_is_readable(const struct rdmux_stream *stream);
 bool rdmux_stream_is_writable(const struct rdmux_stream *stream);

@@ -95,6 +95,53 @@ static void a_stream_keeps_a_pointer_and_counts(void **state)
     close_streams(&streams);
 }
 
+/* Moves a lent write into a read of all of it. Returns how many bytes did without the ring. */
+static uint64_t direct_bytes(const char *path, uint64_t direct)
+{
+    enum { LENGTH = 1 << 20 };
+    struct stream_pair streams;
+    struct rdmux_stream_attr attr = RDMUX_STREAM_ATTR_INIT;
+    struct rdmux_stream_info info = RDMUX_STREAM_INFO_INIT;
+    size_t written = 0;
+    size_t got = 0;
+    uint8_t *out = malloc(LENGTH);
+    uint8_t *in = malloc(LENGTH);
+    assert_non_null(out);
+    assert_non_null(in);
+    memset(out, 0x5a, LENGTH);
+    attr.direct = direct;
+    open_streams(&streams, path, true, &attr);
+    const uint64_t until = now_ms() + PATIENT_MS;
+    CHECK_STATUS(rdmux_stream_read(streams.b, in, LENGTH, RDMUX_STREAM_ALL, &got), RDMUX_AGAIN);
+    while (written == 0 || got == 0) {
+        assert_true(now_ms() < until);
+        if (written == 0) {
+            enum rdmux_status status = rdmux_stream_write(streams.a, out, LENGTH,
+                                                          RDMUX_STREAM_LEND, &written);
+            assert_true(status == RDMUX_OK || status == RDMUX_AGAIN);
+        }
+        if (got == 0) {
+            enum rdmux_status status = rdmux_stream_read(streams.b, in, LENGTH, RDMUX_STREAM_ALL,
+                                                         &got);
+            assert_true(status == RDMUX_OK || status == RDMUX_AGAIN);
+        }
+    }
+    assert_memory_equal(in, out, LENGTH);
+    CHECK_OK(rdmux_stream_info(streams.b, &info));
+    close_streams(&streams);
+    free(out);
+    free(in);
+    return info.direct_read;
+}
+
+static void mapped_memory_needs_no_direct_receives(void **state)
+{
+    const bool is_mapped = strcmp(*state, "shm") == 0;
+    assert_int_equal(direct_bytes(*state, 0) == 0, is_mapped);
+    assert_true(direct_bytes(*state, 64 << 10) > 0);
+    assert_int_equal(direct_bytes(*state, UINT64_MAX), 0);
+}
+
 static void a_child_process_gets_an_error_and_no_bytes(void **state)
 {
     struct stream_pair streams;
@@ -259,6 +306,7 @@ static void a_write_cut_off_by_close_is_no_end(void **state)
     cmocka_unit_test_prestate(a_wrong_argument_is_invalid_and_named, path),             \
         cmocka_unit_test_prestate(empty_reads_and_writes_return_at_once, path),         \
         cmocka_unit_test_prestate(a_stream_keeps_a_pointer_and_counts, path),           \
+        cmocka_unit_test_prestate(mapped_memory_needs_no_direct_receives, path),        \
         cmocka_unit_test_prestate(a_child_process_gets_an_error_and_no_bytes, path),    \
         cmocka_unit_test_prestate(a_serialized_stream_has_a_reader_and_a_writer, path), \
         cmocka_unit_test_prestate(a_lost_peer_frees_lent_buffers, path),                \

@@ -9,7 +9,7 @@
  * The bytes     Each side has a ring, memory of its own that the peer writes one-sided: a small
  *               write is one RDMA write with immediate data. A large read with RDMUX_STREAM_ALL and
  *               a large write with RDMUX_STREAM_LEND need no ring: the bytes go from the writer's
- *               buffer into the reader's.
+ *               buffer into the reader's (rdmux_stream_attr.direct).
  * Back-pressure A writer that has filled the peer's ring gets RDMUX_AGAIN until the peer's program
  *               reads.
  * Readiness     After RDMUX_AGAIN a program waits in one of three ways:
@@ -91,8 +91,10 @@ enum rdmux_stream_state {
  * ring       Bytes of this side's ring, a power of two, 4096 to 64 MiB; default 128 KiB. The peer
  *            may write so many bytes ahead of this side's reads.
  * direct     Reads with RDMUX_STREAM_ALL have bytes placed directly in the caller's buffer if at
- *            least this many go there, at least 4096; default 64 KiB; UINT64_MAX: never. Bytes that
- *            fit into the ring ahead of them go through the ring.
+ *            least this many go there, at least 4096; UINT64_MAX: never. Bytes that fit into the
+ *            ring ahead of them go through the ring. Default: 64 KiB; never over a path that maps
+ *            the peer's memory (shm), where the two copies of the ring, which both processors make
+ *            at once, are faster than the one copy of a direct receive.
  * user       Initial value for rdmux_stream_user().
  */
 struct rdmux_stream_attr {
