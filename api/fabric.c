@@ -12,20 +12,20 @@
 #include "api/object/offer.h"
 #include "api/object/peer_process.h"
 #include "api/object/target.h"
+#include "api/system/system.h"
 #include "negotiation/auth.h"
 #include "negotiation/filter.h"
 #include "negotiation/openssl_life.h"
 #include "providers/registry.h"
+#ifndef RDMUX_POSIX_ONLY
 #include "shm/shm_provider.h"
+#endif
 #include "tcp_fallback/tcp_provider.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/membarrier.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -131,30 +131,12 @@ static enum rdmux_status take_attr(const struct rdmux_fabric_attr *from,
 
 /* ----------------------------------------------------------------------------------------- life */
 
-static bool register_membarrier(void)
-{
-    return syscall(__NR_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
-}
-
-/* Registers here, before the fabric starts threads, what shm registers when its domain is opened.
- * In a process with threads the kernel waits for all processors of the machine: 900 ms were seen on
- * a busy one, which rdmux_cq_poll() would then take. */
-static void register_global_membarrier(void)
-{
-    (void)syscall(__NR_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);
-}
-
 static enum rdmux_status map_alive(struct rdmux_fabric *fabric)
 {
-    long page = sysconf(_SC_PAGESIZE);
-    uint32_t *alive = mmap(NULL, (size_t)page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                           -1, 0);
-    if (alive == MAP_FAILED) {
+    uint32_t *alive = rdmux_pages_map(sizeof(*alive), RDMUX_PAGES_WIPED);
+    if (alive == NULL) {
         return rdmux_fail(RDMUX_NO_MEMORY, "rdmux_fabric_open: out of memory");
     }
-    madvise(alive, (size_t)page,
-            /* before Linux 4.14: not supported, a child does not see that its fabric is dead */
-            MADV_WIPEONFORK);
     *alive = 1;
     fabric->alive = alive;
     return RDMUX_OK;
@@ -163,7 +145,7 @@ static enum rdmux_status map_alive(struct rdmux_fabric *fabric)
 static void unmap_alive(struct rdmux_fabric *fabric)
 {
     if (fabric->alive != NULL) {
-        munmap((void *)(uintptr_t)fabric->alive, (size_t)sysconf(_SC_PAGESIZE));
+        rdmux_pages_unmap((void *)(uintptr_t)fabric->alive, sizeof(*fabric->alive));
     }
 }
 
@@ -221,7 +203,9 @@ static void destroy_fabric(struct rdmux_fabric *fabric)
 }
 
 static const struct rdmux_provider_ops *const built_in[] = {
+#ifndef RDMUX_POSIX_ONLY
     &rdmux_shm_provider,
+#endif
     &rdmux_tcp_provider,
     NULL,
 };
@@ -268,11 +252,11 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
     rdmux_list_init(&fabric->reconnects);
     rdmux_list_init(&fabric->served_cqs);
     atomic_store(&fabric->next_id, 1);
-    fabric->processors = sysconf(_SC_NPROCESSORS_ONLN);
-    fabric->has_membarrier = register_membarrier();
+    fabric->processors = rdmux_processors();
+    fabric->has_membarrier = rdmux_membarrier_register();
 
     bool environment = (all.flags & RDMUX_FABRIC_IGNORE_ENVIRONMENT) == 0;
-    const char *log_text = environment ? secure_getenv("RDMUX_LOG") : NULL;
+    const char *log_text = environment ? rdmux_environment("RDMUX_LOG") : NULL;
     rdmux_openssl_keep();
     status = map_alive(fabric);
     if (status == RDMUX_OK) {
@@ -286,17 +270,20 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
     }
     if (status == RDMUX_OK) {
         status = rdmux_registry_fill(&fabric->registry, fabric, built_in, &all,
-                                     environment ? secure_getenv("RDMUX_PROVIDER_DIR") : NULL);
+                                     environment ? rdmux_environment("RDMUX_PROVIDER_DIR") : NULL);
     }
     if (status == RDMUX_OK) {
-        status = rdmux_fabric_intersect_filters(fabric, all.paths,
-                                                environment ? secure_getenv("RDMUX_PATHS") : NULL);
+        status = rdmux_fabric_intersect_filters(
+            fabric, all.paths, environment ? rdmux_environment("RDMUX_PATHS") : NULL);
     }
     if (status == RDMUX_OK && all.auth != NULL) {
         status = rdmux_auth_create(fabric, &auth_host, all.auth, &fabric->auth);
     }
     if (status == RDMUX_OK && rdmux_filter_allows(fabric->filter, "shm")) {
-        register_global_membarrier();
+        /* Before the fabric starts threads, what shm registers when its domain is opened. In a
+         * process with threads the kernel waits for all processors of the machine: 900 ms were seen
+         * on a busy one, which rdmux_cq_poll() would then take. */
+        rdmux_membarrier_register_global();
     }
     if (status == RDMUX_OK) {
         status = rdmux_region_table_create(fabric);
@@ -400,7 +387,9 @@ enum rdmux_status rdmux_fabric_stats(struct rdmux_fabric *fabric, struct rdmux_f
 
 int rdmux_fabric_fd(struct rdmux_fabric *fabric)
 {
-    return fabric == NULL || *fabric->alive == 0 ? -1 : rdmux_service_fd(fabric);
+    return fabric == NULL || *fabric->alive == 0 ? -1
+           : RDMUX_POLLER_IS_DESCRIPTOR          ? rdmux_service_fd(fabric)
+                                                 : -1;
 }
 
 enum rdmux_status rdmux_fabric_progress(struct rdmux_fabric *fabric)

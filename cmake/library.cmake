@@ -2,7 +2,7 @@
 # All sources are compiled once, position independent, into rdmux_objects; the shared and the static
 # library are two ways to package them. Each folder's CMakeLists.txt adds its own sources.
 add_library(rdmux_objects OBJECT)
-rdmux_project_target(rdmux_objects)
+rdmux_library_target(rdmux_objects)
 rdmux_harden(rdmux_objects)
 target_include_directories(rdmux_objects PRIVATE ${PROJECT_SOURCE_DIR}
                                                  ${PROJECT_SOURCE_DIR}/api/include)
@@ -19,7 +19,11 @@ if(OPENSSL_FOUND)
 endif()
 set_target_properties(rdmux_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
 
-foreach(folder api negotiation providers shm tcp_fallback stream)
+set(library_folders api negotiation providers shm tcp_fallback stream)
+if(RDMUX_POSIX_ONLY)
+    list(REMOVE_ITEM library_folders shm)
+endif()
+foreach(folder IN LISTS library_folders)
     if(EXISTS ${PROJECT_SOURCE_DIR}/${folder}/CMakeLists.txt)
         add_subdirectory(${folder})
     endif()

@@ -4,6 +4,7 @@
 #include "negotiation/handshake.h"
 
 #include "api/base/bytes.h"
+#include "api/system/system.h"
 #include "negotiation/message.h"
 
 #include <assert.h>
@@ -143,7 +144,7 @@ enum rdmux_status rdmux_join_decode(const uint8_t in[RDMUX_JOIN_SIZE], struct rd
         memcpy(join.code, in + JOIN_AT_CODE, sizeof(join.code));
     }
     *out = join;
-    explicit_bzero(&join, sizeof(join));
+    rdmux_wipe(&join, sizeof(join));
     return RDMUX_OK;
 }
 

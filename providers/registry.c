@@ -4,6 +4,7 @@
 #include "api/base/compiler.h"
 #include "api/base/error.h"
 #include "api/base/hooks.h"
+#include "api/system/system.h"
 #include "providers/binding.h"
 #include "providers/loader.h"
 #include "providers/trust.h"
@@ -350,8 +351,29 @@ static const struct rdmux_provider_entry *find_refused(const struct rdmux_regist
     return refused;
 }
 
+/* With POSIX calls alone: the providers of other builds. */
+static void add_not_built(struct rdmux_registry *registry)
+{
+    static const char *const names[] = { "shm", "ib", "roce", "iwarp" };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(names); i++) {
+        struct rdmux_provider_entry *entry = find_entry(registry, names[i]) == NULL
+                                                 ? add_entry(registry, names[i])
+                                                 : NULL;
+        if (entry != NULL) {
+            entry->reason = RDMUX_REASON_NO_LIBRARY;
+            (void)snprintf(entry->text, sizeof(entry->text),
+                           "this build of rdmux (RDMUX_POSIX_ONLY) has tcp alone");
+            (void)snprintf(entry->hint, sizeof(entry->hint), "use tcp");
+        }
+    }
+}
+
 void rdmux_registry_add_absent(struct rdmux_registry *registry)
 {
+    if (!RDMUX_LOADS_PLUGINS) {
+        add_not_built(registry);
+        return;
+    }
     const struct rdmux_provider_entry *refused = find_refused(registry);
     const struct rdmux_provider_entry *sibling = find_sibling(registry);
     for (size_t i = 0; i < RDMUX_COUNT_OF(verbs_names); i++) {

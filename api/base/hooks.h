@@ -86,8 +86,4 @@ enum rdmux_status rdmux_random(struct rdmux_fabric *fabric, void *out, size_t si
 enum rdmux_status rdmux_thread_start(struct rdmux_fabric *fabric, pthread_t *thread,
                                      void *(*run)(void *), void *argument, const char *name);
 
-/* Makes every running thread of the process pass a full barrier. Call it only where membarrier(2)
- * was found to work. */
-void rdmux_membarrier(void);
-
 #endif

@@ -8,6 +8,7 @@
 #include "api/data/fault.h"
 #include "api/progress/cq_owner.h"
 #include "api/progress/places.h"
+#include "api/system/system.h"
 #include "negotiation/control_channel.h"
 
 #include <stdio.h>
@@ -36,7 +37,7 @@ void rdmux_ep_tell(struct rdmux_ep *ep, const struct rdmux_message *message)
     if (ep->channel != NULL) {
         rdmux_ep_say(ep, frame, rdmux_message_encode(message, frame));
         if (message->type == RDMUX_FRAME_IMPORT) {
-            explicit_bzero(frame, sizeof(frame)); /* the token */
+            rdmux_wipe(frame, sizeof(frame)); /* the token */
         }
     }
 }

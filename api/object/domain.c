@@ -7,9 +7,9 @@
 #include "api/loop/service.h"
 #include "api/object/mr.h"
 #include "api/progress/cq_owner.h"
+#include "api/system/system.h"
 
 #include <string.h>
-#include <sys/epoll.h>
 
 /* setup_lock is held. */
 static struct rdmux_provider_domain *find_domain(const struct rdmux_fabric *fabric,
@@ -68,7 +68,7 @@ static void watch_device(struct rdmux_fabric *fabric, struct rdmux_domain_slot *
 {
     int fd = slot->ops->domain_fd(slot->domain);
     slot->events.ready = device_tells;
-    if (fd >= 0 && rdmux_service_watch(fabric, fd, EPOLLIN, &slot->events) != RDMUX_OK) {
+    if (fd >= 0 && rdmux_service_watch(fabric, fd, RDMUX_READY_IN, &slot->events) != RDMUX_OK) {
         rdmux_log(fabric, RDMUX_LOG_WARN, "%s %s: its events cannot be watched: %s",
                   slot->ops->name, slot->path.device, rdmux_last_error());
     }

@@ -10,6 +10,7 @@
 #include "api/object/offer.h"
 #include "api/setup/rdmacm_endpoint.h"
 #include "api/setup/setup.h"
+#include "api/system/system.h"
 #include "negotiation/tls.h"
 
 #include <errno.h>
@@ -19,7 +20,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -72,7 +72,7 @@ struct lookup {
     struct addrinfo *addresses;
     enum rdmux_status status;
     char error[RDMUX_TEXT_MAX];
-    int done_fd; /* eventfd: signalled when the worker is done */
+    struct rdmux_wake done; /* signalled when the worker is done */
     _Atomic uint32_t refs;
 };
 
@@ -84,9 +84,7 @@ static void put_lookup(struct lookup *lookup)
     if (lookup->addresses != NULL) {
         freeaddrinfo(lookup->addresses);
     }
-    if (lookup->done_fd >= 0) {
-        close(lookup->done_fd);
-    }
+    rdmux_wake_close(&lookup->done);
     rdmux_release(lookup->fabric, lookup);
 }
 
@@ -97,18 +95,13 @@ static void look_up(struct rdmux_job *job)
     if (lookup->status != RDMUX_OK) {
         snprintf(lookup->error, sizeof(lookup->error), "%s", rdmux_last_error());
     }
-    uint64_t one = 1;
-    ssize_t written = write(lookup->done_fd, &one, sizeof(one));
-    (void)written; /* the counter is 0: there is room */
+    rdmux_wake_signal(&lookup->done);
     put_lookup(lookup);
 }
 
 static enum rdmux_status take_addresses(struct lookup *lookup, struct addrinfo **out)
 {
-    uint64_t count;
-    /* orders the reads below after the worker's writes */
-    ssize_t taken = read(lookup->done_fd, &count, sizeof(count));
-    (void)taken;
+    rdmux_wake_drain(&lookup->done); /* orders the reads below after the worker's writes */
     if (lookup->status != RDMUX_OK) {
         return rdmux_fail(lookup->status, "%s", lookup->error);
     }
@@ -134,8 +127,7 @@ static enum rdmux_status resolve_address(const struct explaining *explaining,
     lookup->fabric = explaining->fabric;
     lookup->text = *text;
     atomic_store(&lookup->refs, 1);
-    lookup->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (lookup->done_fd < 0) {
+    if (rdmux_wake_open(&lookup->done) != 0) {
         status = rdmux_fail(
             RDMUX_NO_MEMORY,
             "rdmux_explain: no descriptor to be had (errno %d); raise the limit with ulimit -n",
@@ -143,7 +135,7 @@ static enum rdmux_status resolve_address(const struct explaining *explaining,
     } else {
         atomic_store(&lookup->refs, 2);
         rdmux_worker_run(explaining->fabric, &lookup->job);
-        status = wait_for(explaining, lookup->done_fd, POLLIN, "the name was not resolved");
+        status = wait_for(explaining, lookup->done.fd, POLLIN, "the name was not resolved");
     }
     if (status == RDMUX_OK) {
         status = take_addresses(lookup, out);

@@ -21,6 +21,7 @@
 #include "api/session/control.h"
 #include "api/session/setup_state.h"
 #include "api/setup/setup.h"
+#include "api/system/system.h"
 #include "negotiation/control_channel.h"
 #include "negotiation/path_secret.h"
 
@@ -560,7 +561,7 @@ void rdmux_provider_join(struct rdmux_provider_ep *path, uint32_t index,
         memset(join.secret, 0, sizeof(join.secret));
     }
     rdmux_join_encode(&join, out);
-    explicit_bzero(&join, sizeof(join));
+    rdmux_wipe(&join, sizeof(join));
 }
 
 void rdmux_provider_secret(struct rdmux_provider_ep *path, uint8_t out[RDMUX_SECRET_SIZE])

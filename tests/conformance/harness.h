@@ -45,6 +45,8 @@ enum {
     CASE_RANDOM = 1 << 3,   /* a random sequence, see random.h */
     CASE_ROWS = 1 << 4,     /* rows of a table, see generated.h */
     CASE_ONE_HOST = 1 << 2, /* not with --peer: the two processes share resources of one host */
+    /* A side has no service thread. A library without such fabrics has to refuse them. */
+    CASE_MANUAL = 1 << 3,
 };
 
 /* Memory that a CASE_THOROUGH case needs on one host, both processes together. */

@@ -462,9 +462,10 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_fabric_open(const struct rdmu
  */
 RDMUX_API enum rdmux_status rdmux_fabric_close(struct rdmux_fabric *fabric);
 
-/* Returns a descriptor that is readable when rdmux_fabric_progress() has work; -1 after fork. It
- * belongs to the library and lives as long as the fabric; the caller never reads or writes it. It
- * serves with RDMUX_FABRIC_NO_SERVICE_THREAD only. Threads: any. */
+/* Returns a descriptor that is readable when rdmux_fabric_progress() has work; -1 after fork, and
+ * in a build for systems without epoll (RDMUX_POSIX_ONLY). It belongs to the library and lives as
+ * long as the fabric; the caller never reads or writes it. It serves with
+ * RDMUX_FABRIC_NO_SERVICE_THREAD only. Threads: any. */
 RDMUX_API int rdmux_fabric_fd(struct rdmux_fabric *fabric);
 
 /*
@@ -595,7 +596,8 @@ struct rdmux_cq_attr {
 #define RDMUX_CQ_ATTR_INIT RDMUX_INIT_OF(rdmux_cq_attr)
 
 /* Creates a completion queue. attr NULL: all defaults. The caller destroys it before the fabric.
- * Threads: any. May sleep. Errors: RDMUX_INVALID, RDMUX_NO_MEMORY, RDMUX_IO. */
+ * Threads: any. May sleep. Errors: RDMUX_INVALID, RDMUX_NO_MEMORY, RDMUX_IO, RDMUX_UNSUPPORTED (the
+ * fabric has no service thread, in a build for systems without epoll). */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_cq_create(struct rdmux_fabric *fabric,
                                                              const struct rdmux_cq_attr *attr,
                                                              struct rdmux_cq **out);
