@@ -11,6 +11,7 @@
 #include "api/loop/worker.h"
 #include "api/object/offer.h"
 #include "api/object/peer_process.h"
+#include "api/object/shared_stats.h"
 #include "api/object/target.h"
 #include "api/system/system.h"
 #include "negotiation/auth.h"
@@ -32,7 +33,7 @@
 enum {
     KNOWN_FABRIC_FLAGS = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_SERVICE_THREAD |
                          RDMUX_FABRIC_NO_WORKER_THREAD | RDMUX_FABRIC_NO_DEFAULT_PLUGINS |
-                         RDMUX_FABRIC_FIND_REGIONS,
+                         RDMUX_FABRIC_FIND_REGIONS | RDMUX_FABRIC_SHARE_STATS,
 };
 
 static uint64_t monotonic_ns(void *user)
@@ -44,30 +45,6 @@ static uint64_t monotonic_ns(void *user)
 }
 
 /* -------------------------------------------------------------------------------------- options */
-
-static enum rdmux_status take_log_environment(struct rdmux_fabric *fabric, const char *text)
-{
-    static const char *const names[] = { "none", "error", "warn", "info", "debug", "trace" };
-    size_t length = strcspn(text, ":");
-    for (uint32_t level = 0; level < RDMUX_COUNT_OF(names); level++) {
-        if (strlen(names[level]) != length || strncmp(names[level], text, length) != 0) {
-            continue;
-        }
-        fabric->hooks.log_level = level > fabric->hooks.log_level ? level : fabric->hooks.log_level;
-        if (text[length] == ':') {
-            fabric->hooks.log_fd = open(text + length + 1,
-                                        O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
-            if (fabric->hooks.log_fd < 0) {
-                return rdmux_fail(RDMUX_IO, "RDMUX_LOG: cannot write to \"%s\": %s",
-                                  text + length + 1, strerror(errno));
-            }
-        }
-        return RDMUX_OK;
-    }
-    return rdmux_fail(RDMUX_INVALID,
-                      "RDMUX_LOG \"%s\" is not LEVEL[:FILE] with error, warn, info, debug or trace",
-                      text);
-}
 
 static enum rdmux_status check_plugins(const struct rdmux_fabric_attr *attr)
 {
@@ -153,6 +130,7 @@ static void take_hooks(struct rdmux_fabric *fabric, const struct rdmux_fabric_at
 {
     fabric->hooks.flags = attr->flags;
     fabric->hooks.log = attr->log;
+    fabric->hooks.log_event = attr->log_event;
     fabric->hooks.log_user = attr->log_user;
     fabric->hooks.log_level = attr->log_level;
     fabric->hooks.log_fd = -1;
@@ -171,6 +149,7 @@ static void take_hooks(struct rdmux_fabric *fabric, const struct rdmux_fabric_at
 static void destroy_fabric(struct rdmux_fabric *fabric)
 {
     rdmux_service_stop(fabric);
+    rdmux_shared_stats_close(fabric);
     rdmux_shakes_stop(fabric);
     rdmux_worker_stop(fabric);
     for (size_t i = fabric->domain_count; i-- > 0;) {
@@ -189,9 +168,7 @@ static void destroy_fabric(struct rdmux_fabric *fabric)
     pthread_mutex_destroy(&fabric->hooks.secrets_lock);
     pthread_mutex_destroy(&fabric->lock);
     pthread_mutex_destroy(&fabric->setup_lock);
-    if (fabric->hooks.log_fd >= 0) {
-        close(fabric->hooks.log_fd);
-    }
+    rdmux_log_close(fabric);
     unmap_alive(fabric);
     void (*release)(void *user, void *memory) = fabric->hooks.release;
     void *user = fabric->hooks.allocate_user;
@@ -210,9 +187,23 @@ static const struct rdmux_provider_ops *const built_in[] = {
     NULL,
 };
 
+static uint64_t run_timers(struct rdmux_fabric *fabric, uint64_t now_ns)
+{
+    uint64_t listeners_ns = rdmux_listeners_timers(fabric, now_ns);
+    uint64_t stats_ns = rdmux_shared_stats_timer(fabric, now_ns);
+    return listeners_ns < stats_ns ? listeners_ns : stats_ns;
+}
+
+static bool shares_stats(const struct rdmux_fabric_attr *attr, bool environment)
+{
+    const char *setting = environment ? rdmux_environment("RDMUX_STATS") : NULL;
+    return (attr->flags & RDMUX_FABRIC_SHARE_STATS) != 0 ||
+           (setting != NULL && strcmp(setting, "1") == 0);
+}
+
 static const struct rdmux_service_steps service_steps = {
     .handshakes = rdmux_shakes_step,
-    .timers = rdmux_listeners_timers,
+    .timers = run_timers,
     .cqs = rdmux_cq_service_step,
 };
 
@@ -263,7 +254,7 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
         status = rdmux_exit_register();
     }
     if (status == RDMUX_OK && log_text != NULL && *log_text != '\0') {
-        status = take_log_environment(fabric, log_text);
+        status = rdmux_log_take_setting(fabric, log_text);
     }
     if (status == RDMUX_OK) {
         status = rdmux_random(fabric, fabric->process, sizeof(fabric->process));
@@ -299,6 +290,9 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
     }
     if (status == RDMUX_OK) {
         status = rdmux_service_create(fabric, &service_steps);
+    }
+    if (status == RDMUX_OK && shares_stats(&all, environment)) {
+        status = rdmux_shared_stats_open(fabric);
     }
     if (status != RDMUX_OK) {
         destroy_fabric(fabric);

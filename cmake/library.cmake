@@ -11,6 +11,10 @@ target_compile_definitions(rdmux_objects PRIVATE
 # The one folder of plug-ins that setuid programs search, whatever is beside the library.
 target_compile_definitions(rdmux_objects PRIVATE
                            RDMUX_PLUGIN_FOLDER="${CMAKE_INSTALL_FULL_LIBDIR}/rdmux")
+if(RDMUX_TRACE_POINTS AND RDMUX_SDT_INCLUDE)
+    target_compile_definitions(rdmux_objects PRIVATE RDMUX_HAVE_SDT=1)
+    target_include_directories(rdmux_objects SYSTEM PRIVATE ${RDMUX_SDT_INCLUDE})
+endif()
 target_link_libraries(rdmux_objects PRIVATE Threads::Threads)
 set(crypto_library)
 if(OPENSSL_FOUND)

@@ -29,12 +29,12 @@ static void explain_missing_path(void)
 
 static int connect_failed(struct client *client, enum rdmux_status status)
 {
-    const char *remedy = "";
     if (status == RDMUX_REFUSED) {
-        remedy = " (is \"rdmux serve\" running there?)";
+        tool_refused(client->command, client->address);
+    } else {
+        tool_error(client->command, "cannot connect to %s: %s: %s", client->address,
+                   rdmux_status_name(status), rdmux_last_error());
     }
-    tool_error(client->command, "cannot connect to %s: %s: %s%s", client->address,
-               rdmux_status_name(status), rdmux_last_error(), remedy);
     if (status == RDMUX_NO_PATH) {
         explain_missing_path();
     }

@@ -251,7 +251,11 @@ static void connected(struct served *client, enum rdmux_status outcome)
     /* Posts one receive: data cannot come before the request has told which receives it needs. */
     enum rdmux_status status = rdmux_recv(client->ep, client->control_in,
                                           sizeof(client->control_in), NULL, client);
-    if (status != RDMUX_OK) {
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    if (status == RDMUX_PEER_GONE && rdmux_ep_info(client->ep, &info) == RDMUX_OK &&
+        info.status == RDMUX_OK) {
+        close_client(client); /* it only wanted the explanation, and ended in order */
+    } else if (status != RDMUX_OK) {
         serve_drop(client, "post a receive", status);
     }
 }

@@ -29,6 +29,10 @@ enum {
 /* Prints "rdmux COMMAND: text" and a newline on standard error. */
 void tool_error(const char *command, const char *format, ...) TOOL_PRINTF(2, 3);
 
+/* Prints why the library's last call was refused by an address. Its text names the address and the
+ * port, or it is the server's. */
+void tool_refused(const char *command, const char *address);
+
 /* Returns the exit code for a failed library call. RDMUX_INVALID can only be caused by a wrong
  * argument of the user. */
 int tool_exit_code(enum rdmux_status status);
@@ -48,7 +52,8 @@ void tool_format_rate(double bytes_per_second, char out[TOOL_NUMBER_MAX]);
 /* Returns the name of an RDMUX_CAP_* bit by its number, NULL beyond the last known one. */
 const char *tool_capability_name(unsigned bit);
 
-/* Prints an explanation as a table with each hint below its line. */
+/* Prints an explanation as a table of at most 80 columns, the chosen path first, each hint below its
+ * line. If there is a path, the kinds that neither side has are one line. */
 void tool_print_explanation(FILE *out, const struct rdmux_explanation *explanation);
 
 /* The sub-commands; argv[0] is the sub-command's name. Each returns an exit code. */
@@ -58,6 +63,7 @@ int tool_explain_main(int argc, char **argv);
 int tool_perf_main(int argc, char **argv);
 int tool_copy_main(int argc, char **argv);
 int tool_demo_main(int argc, char **argv);
+int tool_top_main(int argc, char **argv);
 int tool_conformance_main(int argc, char **argv);
 
 /* Name under which `rdmux serve` starts itself for cases of another host. Descriptor
@@ -70,6 +76,8 @@ struct explain_options {
     const char *address;
     const char *paths; /* filter; NULL: all */
     bool probe;
+    bool both;    /* also what each side has */
+    bool verbose; /* also kinds of paths that neither side has */
     bool json;
 };
 

@@ -371,8 +371,9 @@ bool rdmux_reconnect_begin(struct rdmux_ep *ep, const char *text)
     reconnect->is_broken = false;
     reconnect->answer_ns = 0;
     snprintf(reconnect->text, sizeof(reconnect->text), "%s", text);
-    rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: %s; %s", (unsigned long long)ep->id,
-              reconnect->text, is_connector(ep) ? "dialling it again" : "waiting for the peer");
+    rdmux_log_about(ep->fabric, RDMUX_CATEGORY_FAILOVER, RDMUX_LOG_WARN, "endpoint %llu: %s; %s",
+                    (unsigned long long)ep->id, reconnect->text,
+                    is_connector(ep) ? "dialling it again" : "waiting for the peer");
     uint64_t now_ns = rdmux_now(ep->fabric);
     uint64_t patience = reconnect_patience_ns(ep);
     reconnect->deadline_ns = patience > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + patience;
@@ -479,10 +480,11 @@ static void tell_of_impostor(struct rdmux_ep *ep, const char *how)
 {
     uint32_t count = ++ep->failover->reconnect.claims.impostors;
     if ((count & (count - 1)) == 0) {
-        rdmux_log(ep->fabric, RDMUX_LOG_WARN,
-                  "endpoint %llu: an unverified peer reconnects its control channel %s; dropped "
-                  "(%u so far)",
-                  (unsigned long long)ep->id, how, count);
+        rdmux_log_about(
+            ep->fabric, RDMUX_CATEGORY_FAILOVER, RDMUX_LOG_WARN,
+            "endpoint %llu: an unverified peer reconnects its control channel %s; dropped "
+            "(%u so far)",
+            (unsigned long long)ep->id, how, count);
     }
 }
 
@@ -515,8 +517,9 @@ static void take_channel(struct rdmux_ep *ep, struct rdmux_channel *channel,
     rdmux_heartbeat_group_renew(ep);
     rdmux_ep_watch_channel(ep);
     rdmux_ep_heard(ep);
-    rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: its control channel is there again",
-              (unsigned long long)ep->id);
+    rdmux_log_about(ep->fabric, RDMUX_CATEGORY_FAILOVER, RDMUX_LOG_INFO,
+                    "endpoint %llu: its control channel is there again",
+                    (unsigned long long)ep->id);
     rdmux_failover_resumed(ep, message);
     if (ep->phase == RDMUX_PHASE_READY) {
         resend_revocations(ep);

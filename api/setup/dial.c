@@ -66,6 +66,11 @@ static void dial_next(struct rdmux_ep *ep, int last_error)
     }
     for (; setup->address != NULL; setup->address = setup->address->ai_next) {
         const struct addrinfo *address = setup->address;
+        char shown[RDMUX_ADDRESS_MAX];
+        if (rdmux_log_wants(ep->fabric, RDMUX_LOG_DEBUG)) {
+            rdmux_address_format(address->ai_addr, address->ai_addrlen, shown);
+            rdmux_setup_log_dial(ep, shown);
+        }
         int fd = rdmux_channel_socket_dial(ep, address->ai_addr, address->ai_addrlen, setup->local,
                                            &last_error);
         if (fd < 0) {
@@ -81,7 +86,7 @@ static void dial_next(struct rdmux_ep *ep, int last_error)
     }
     char text[RDMUX_TEXT_MAX];
     enum rdmux_status status = RDMUX_REFUSED;
-    const char *remedy = "is a server listening there?";
+    const char *remedy = "";
     if (last_error == EMFILE || last_error == ENFILE) {
         status = RDMUX_NO_MEMORY;
         remedy = "raise the limit with ulimit -n";
@@ -99,7 +104,13 @@ static void dial_next(struct rdmux_ep *ep, int last_error)
         status = RDMUX_IO;
         remedy = "check the address and the route to it";
     }
-    snprintf(text, sizeof(text), "%s: %s; %s", setup->target, strerror(last_error), remedy);
+    if (status == RDMUX_REFUSED) {
+        char why[RDMUX_TEXT_MAX];
+        rdmux_address_explain_refusal(setup->addresses, why, sizeof(why));
+        snprintf(text, sizeof(text), "%.100s: %.140s", setup->target, why);
+    } else {
+        snprintf(text, sizeof(text), "%s: %s; %s", setup->target, strerror(last_error), remedy);
+    }
     rdmux_setup_fail(ep, status, text, false);
 }
 

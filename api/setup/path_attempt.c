@@ -35,6 +35,7 @@ static void report_result(struct rdmux_ep *ep, enum rdmux_handshake_action_kind 
                           enum rdmux_status status, const uint8_t *bytes, size_t size)
 {
     struct rdmux_setup *setup = ep->setup;
+    rdmux_setup_log_failure(ep, kind, status, rdmux_last_error());
     rdmux_handshake_result(setup->handshake, kind, setup->attempt.number, status, RDMUX_REASON_NONE,
                            status == RDMUX_OK ? "" : rdmux_last_error(), bytes, size,
                            rdmux_setup_now(ep));

@@ -915,8 +915,9 @@ static void every_public_function_is_called_with_wrong_arguments(void **state)
     (void)state;
     static const char *const have_none[] = {
         /* no argument that could be wrong */
-        "rdmux_status_name", "rdmux_last_error",    "rdmux_version",        "rdmux_reason_name",
-        "rdmux_stage_name",  "rdmux_security_name", "rdmux_wc_opcode_name",
+        "rdmux_status_name",    "rdmux_last_error",        "rdmux_version",
+        "rdmux_reason_name",    "rdmux_stage_name",        "rdmux_security_name",
+        "rdmux_wc_opcode_name", "rdmux_log_category_name",
     };
     char *header = read_source("api/include/rdmux/rdmux.h");
     char *here = read_source("tests/unit/test_arguments.c");
