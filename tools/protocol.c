@@ -45,8 +45,16 @@ enum {
     COPY_AT_FILES = 0,
     COPY_AT_BYTES = 8,
     COPY_AT_CHECKSUM = 16,
+    COPY_AT_VERSION = 17,
     COPY_REQUEST_SIZE = 24,
     COPY_RESULT_SIZE = 16,
+    COPY_READY_SIZE = 4,
+
+    ATTRIBUTES_AT_MODE = 0,
+    ATTRIBUTES_AT_FLAGS = 4,
+    ATTRIBUTES_AT_SIZE = 8,
+    ATTRIBUTES_AT_SECONDS = 16,
+    ATTRIBUTES_AT_NANOSECONDS = 24,
 
     HELLO_AT_MAGIC = 0,
     HELLO_AT_VERSION = 4,
@@ -54,6 +62,7 @@ enum {
 };
 static_assert(PROTO_HEADER_SIZE + REQUEST_SIZE <= PROTO_CONTROL_MAX,
               "the longest fixed message fits");
+static_assert(ATTRIBUTES_AT_NANOSECONDS + 4 == PROTO_ATTRIBUTES_SIZE, "it ends the attributes");
 static_assert(PROTO_HEADER_SIZE + PROTO_TEXT_MAX <= PROTO_CONTROL_MAX, "an error text fits");
 
 void proto_store32(uint8_t *out, uint32_t value)
@@ -229,6 +238,7 @@ size_t proto_copy_request_encode(const struct proto_copy_request *in, uint8_t ou
     proto_store64(payload + COPY_AT_FILES, in->files);
     proto_store64(payload + COPY_AT_BYTES, in->bytes);
     payload[COPY_AT_CHECKSUM] = in->checksum;
+    payload[COPY_AT_VERSION] = in->version;
     return PROTO_HEADER_SIZE + COPY_REQUEST_SIZE;
 }
 
@@ -240,18 +250,75 @@ bool proto_copy_request_decode(const struct proto_message *message, struct proto
     out->files = proto_load64(message->payload + COPY_AT_FILES);
     out->bytes = proto_load64(message->payload + COPY_AT_BYTES);
     out->checksum = message->payload[COPY_AT_CHECKSUM];
+    out->version = message->payload[COPY_AT_VERSION];
     return true;
 }
 
-size_t proto_copy_ready_encode(uint8_t out[PROTO_CONTROL_MAX])
+size_t proto_copy_ready_encode(uint32_t version, uint8_t out[PROTO_CONTROL_MAX])
 {
-    start(PROTO_COPY_READY, 0, out);
-    return PROTO_HEADER_SIZE;
+    size_t length = version > 1 ? COPY_READY_SIZE : 0;
+    uint8_t *payload = start(PROTO_COPY_READY, length, out);
+    if (length > 0) {
+        proto_store32(payload, version);
+    }
+    return PROTO_HEADER_SIZE + length;
 }
 
-bool proto_copy_ready_decode(const struct proto_message *message)
+bool proto_copy_ready_decode(const struct proto_message *message, uint32_t *version)
 {
-    return is(message, PROTO_COPY_READY, 0);
+    if (is(message, PROTO_COPY_READY, 0)) {
+        *version = 1;
+        return true;
+    }
+    if (!is(message, PROTO_COPY_READY, COPY_READY_SIZE)) {
+        return false;
+    }
+    uint32_t told = proto_load32(message->payload);
+    if (told < 2 || told > PROTO_COPY_VERSION) {
+        return false;
+    }
+    *version = told;
+    return true;
+}
+
+size_t proto_copy_answers_encode(const uint8_t *answers, size_t length,
+                                 uint8_t out[PROTO_CONTROL_MAX])
+{
+    memcpy(start(PROTO_COPY_ANSWER, length, out), answers, length);
+    return PROTO_HEADER_SIZE + length;
+}
+
+size_t proto_copy_answer_encode(const struct proto_copy_answer *in, uint8_t out[PROTO_RESUME_SIZE])
+{
+    out[0] = in->code;
+    if (in->code != PROTO_ANSWER_RESUME) {
+        return 1;
+    }
+    proto_store64(out + 1, in->offset);
+    memcpy(out + 9, in->checksum, CHECKSUM_SIZE_MAX);
+    return PROTO_RESUME_SIZE;
+}
+
+bool proto_copy_answer_decode(const struct proto_message *message, size_t *at,
+                              struct proto_copy_answer *out)
+{
+    if (message->type != PROTO_COPY_ANSWER || *at >= message->length) {
+        return false;
+    }
+    const uint8_t *bytes = message->payload + *at;
+    struct proto_copy_answer answer = { .code = bytes[0] };
+    size_t length = answer.code == PROTO_ANSWER_RESUME ? PROTO_RESUME_SIZE : 1;
+    if (answer.code < PROTO_ANSWER_SEND || answer.code > PROTO_ANSWER_INTO ||
+        length > message->length - *at) {
+        return false;
+    }
+    if (answer.code == PROTO_ANSWER_RESUME) {
+        answer.offset = proto_load64(bytes + 1);
+        memcpy(answer.checksum, bytes + 9, CHECKSUM_SIZE_MAX);
+    }
+    *at += length;
+    *out = answer;
+    return true;
 }
 
 size_t proto_copy_result_encode(const struct proto_copy_result *in, uint8_t out[PROTO_CONTROL_MAX])
@@ -348,5 +415,51 @@ bool proto_hello_decode(const uint8_t *bytes, size_t length, struct proto_hello 
         return false;
     }
     out->depth = depth;
+    return true;
+}
+
+void proto_attributes_encode(const struct proto_attributes *in, uint8_t out[PROTO_ATTRIBUTES_SIZE])
+{
+    proto_store32(out + ATTRIBUTES_AT_MODE, in->mode);
+    proto_store32(out + ATTRIBUTES_AT_FLAGS, in->flags);
+    proto_store64(out + ATTRIBUTES_AT_SIZE, in->size);
+    proto_store64(out + ATTRIBUTES_AT_SECONDS, (uint64_t)in->seconds);
+    proto_store32(out + ATTRIBUTES_AT_NANOSECONDS, in->nanoseconds);
+}
+
+bool proto_attributes_decode(const uint8_t in[PROTO_ATTRIBUTES_SIZE], struct proto_attributes *out)
+{
+    uint64_t seconds = proto_load64(in + ATTRIBUTES_AT_SECONDS);
+    struct proto_attributes attributes = {
+        .mode = proto_load32(in + ATTRIBUTES_AT_MODE),
+        .flags = proto_load32(in + ATTRIBUTES_AT_FLAGS),
+        .size = proto_load64(in + ATTRIBUTES_AT_SIZE),
+        .nanoseconds = proto_load32(in + ATTRIBUTES_AT_NANOSECONDS),
+    };
+    memcpy(&attributes.seconds, &seconds, sizeof(seconds)); /* both are 64 bits, two's complement */
+    if (attributes.nanoseconds >= 1000000000 ||
+        (attributes.flags & ~(uint32_t)PROTO_ENTRY_LINKED) || attributes.size > INT64_MAX) {
+        return false;
+    }
+    *out = attributes;
+    return true;
+}
+
+bool proto_is_unfinished_name(const char *name, size_t length)
+{
+    static const char before[] = ".rdmux-";
+    static const char behind[] = ".part";
+    size_t start_length = sizeof(before) - 1;
+    size_t end_length = sizeof(behind) - 1;
+    if (length != start_length + PROTO_UNFINISHED_DIGITS + end_length ||
+        memcmp(name, before, start_length) != 0 ||
+        memcmp(name + length - end_length, behind, end_length) != 0) {
+        return false;
+    }
+    for (size_t i = start_length; i < length - end_length; i++) {
+        if ((name[i] < '0' || name[i] > '9') && (name[i] < 'a' || name[i] > 'f')) {
+            return false;
+        }
+    }
     return true;
 }

@@ -8,6 +8,8 @@
 #include "perf_memory.h"
 #include "protocol.h"
 #include "receiver.h"
+#include "receiver_park.h"
+#include "receiver_sweep.h"
 #include "text.h"
 #include "tool.h"
 
@@ -18,6 +20,7 @@ enum {
     SERVE_REPOST_BATCH = 64, /* maximum receives reposted together */
     SERVE_ORIGIN_MAX = RDMUX_IDENTITY_MAX + 2,
     SERVE_SESSIONS_MAX = 8, /* maximum processes that run conformance cases */
+    SERVE_ANSWERS = 4,      /* maximum messages of answers to a copy under way */
 };
 
 /* Life cycle of a client. Only serve.c writes the state; the other files use serve_run(),
@@ -69,6 +72,12 @@ struct served_copy {
     uint32_t waiting;
     size_t taken; /* bytes of the oldest message processed so far */
     bool done;
+    uint32_t version; /* of the copy */
+    uint8_t answers[SERVE_ANSWERS][PROTO_CONTROL_MAX];
+    uint32_t next_answer;
+    uint32_t answers_under_way; /* sent, not yet completed */
+    /* The client takes no answers, so its messages wait, and do not count in waiting_count. */
+    bool stalled;
 };
 
 struct served {
@@ -108,13 +117,15 @@ struct server {
     bool stop;
     const char *receive_path; /* NULL: copies are refused */
     int receive_directory;    /* -1: copies are refused */
+    struct park *park;        /* unfinished files of copies */
+    struct sweep *sweep;
     struct served *clients;
     struct served *closed; /* clients to be freed */
     unsigned client_count;
     unsigned clients_max;
     unsigned running_count;   /* clients in SERVED_RUNNING */
     unsigned spin_count;      /* running clients that asked for spinning */
-    unsigned waiting_count;   /* copy messages not yet fully processed */
+    unsigned waiting_count;   /* copy messages that can be processed further */
     uint64_t idle_ns;         /* idle timeout of a session */
     uint64_t now_ns;          /* time of the last look */
     uint64_t spin_until_ns;   /* for clients that asked for spinning */
@@ -178,7 +189,10 @@ void serve_perf_free(struct served *client);
 /* serve_copy.c: the same for copies. */
 void serve_copy_begin(struct served *client, const struct proto_copy_request *request);
 void serve_copy_completion(struct served *client, const struct rdmux_wc *wc);
-void serve_copy_step(struct served *client);   /* processes more of the waiting messages */
+void serve_copy_step(struct served *client); /* processes more of the waiting messages */
+/* The connection has ended: processes what had arrived before, so that the server keeps as much of
+ * an unfinished file as the client may have had under way. */
+void serve_copy_take_rest(struct served *client);
 void serve_copy_forget(struct served *client); /* drops the waiting messages */
 void serve_copy_free(struct served *client);
 

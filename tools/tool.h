@@ -87,8 +87,14 @@ int tool_explain(const struct explain_options *options, FILE *out);
 struct copy_options {
     const char *source; /* file or directory */
     const char *address;
-    const char *as; /* path below the receiver's directory; NULL: the source's own name */
+    const char *target; /* path behind the host, beginning with a slash; NULL: none */
+    const char *as;     /* path below the receiver's directory; NULL: the source's own name */
     const char *paths;
+    bool checksum;   /* compare contents */
+    bool update;     /* keep what is newer there */
+    bool no_clobber; /* keep what is there */
+    bool parents;    /* make missing directories above the copy */
+    bool verbose;
     bool probe;
     bool json;
 };

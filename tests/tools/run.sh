@@ -6,8 +6,8 @@
 #   run.sh           all cases
 #   run.sh PATTERN   cases whose name matches the pattern (a bash regular expression)
 #
-# RDMUX is the command, RDMUX_TOOLS_BUILD the folder of tools_unit and bad_client (without them
-# their cases are skipped). Needs jq.
+# RDMUX is the command, RDMUX_TOOLS_BUILD the folder of tools_unit, receiver_unit, bad_client and
+# bad_server (without them their cases are skipped). Needs jq.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -689,11 +689,11 @@ the_client_dies() {
     start_long_copy "$folder" "$1"
     kill -KILL "$copy"
     wait "$copy" 2>/dev/null || true
-    wait_until no_part_file "$folder"
-    [[ -z $(ls -A "$folder") ]] || fail 'the server left something behind'
+    wait_until grep -q 'ended' "$log.err"
     expect 0 explain "$address"
-    stop_server
-    rm -r "$folder"
+    stop_server # until then it keeps the part of the file, for the client to continue
+    [[ -z $(ls -A "$folder") ]] || fail 'the server left something behind'
+    rmdir "$folder"
 }
 
 the_server_ends_in_order() {
@@ -737,6 +737,7 @@ demo_of_everything() {
     export TMPDIR=$scratch/demo
     mkdir "$TMPDIR"
     expect 0 demo "$scratch/tree"
+    says out 'read once before'
     says out 'CHOSEN'
     says out 'the same at the far end'
     says out 'half round trip'
@@ -878,26 +879,31 @@ demo_under_way() {
 }
 
 a_signal_ends_the_demo() {
-    local line signal step code demo children child
+    local signal whom step code demo children child
     export TMPDIR=$scratch/interrupted
     mkdir "$TMPDIR"
-    while read -r signal code step; do
-        "$rdmux" demo >"$scratch/out" 2>"$scratch/err" &
+    while read -r signal code whom step; do
+        setsid "$rdmux" demo >"$scratch/out" 2>"$scratch/err" &
         demo=$!
         started+=("$demo")
         wait_until demo_under_way "$step"
         mapfile -t children < <(pgrep -P "$demo")
-        kill "-$signal" "$demo"
+        case $whom in
+        all) kill "-$signal" -- "-$demo" ;; # as a terminal does
+        *) kill "-$signal" "$demo" ;;
+        esac
         ends "$demo" "$end_limit"
         [[ $status == "$code" ]] || fail "status $status after SIG$signal: $(cat "$scratch/err")"
         for child in "${children[@]}"; do
             ! kill -0 "$child" 2>/dev/null || fail "SIG$signal left process $child behind"
         done
         [[ -z $(ls -A "$TMPDIR") ]] || fail "SIG$signal left $(ls -A "$TMPDIR") behind"
+        [[ ! -s $scratch/err ]] || fail "SIG$signal makes it say: $(cat "$scratch/err")"
     done <<'END'
-TERM 143 input
-INT 130 Latency
-HUP 129 Copy
+TERM 143 one input
+INT 130 one Latency
+INT 130 all Latency
+HUP 129 all Copy
 END
 }
 
@@ -942,11 +948,13 @@ explaining_leaves_no_line_at_the_server() {
 unit() {
     local folder
     folder=$(mktemp -d "$scratch/unit.XXXXXX")
-    "$helpers/tools_unit" "$1" "$folder"
+    "$helpers/$1" "$2" "$folder"
 }
 
 # shellcheck source=tests/tools/doctor.sh
 . "$here/doctor.sh"
+# shellcheck source=tests/tools/copy.sh
+. "$here/copy.sh"
 
 # ---------------------------------------------------------------------------------------- the plan
 
@@ -1007,6 +1015,7 @@ for path in shm tcp; do
     check "copy of a tree over $path" copy_of_a_tree "$path"
 done
 check 'a file copied twice is replaced' a_copy_twice_replaces_the_first
+copy_cases
 check 'eight clients at once' many_clients
 check 'copy is refused by a server without --receive' copy_without_receive
 check 'a copy that leads outside is refused' copies_that_lead_outside
@@ -1057,13 +1066,15 @@ if [[ -x $helpers/bad_client ]]; then
 else
     tap_skip 'clients that misbehave end alone' "there is no $helpers/bad_client"
 fi
-if [[ -x $helpers/tools_unit ]]; then
-    for case in $("$helpers/tools_unit" --list); do
-        check "${case//_/ }" unit "$case"
-    done
-else
-    tap_skip 'the parts of the command' "there is no $helpers/tools_unit"
-fi
+for program in tools_unit receiver_unit; do
+    if [[ -x $helpers/$program ]]; then
+        for case in $("$helpers/$program" --list); do
+            check "${case//_/ }" unit "$program" "$case"
+        done
+    else
+        tap_skip 'the parts of the command' "there is no $helpers/$program"
+    fi
+done
 doctor_cases
 check 'addresses of rdma:// are refused with a reason' plain_addresses_are_refused
 check 'demo shows everything, in text and in JSON' demo_of_everything

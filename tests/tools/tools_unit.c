@@ -342,7 +342,7 @@ static size_t temporary_names(char names[TEMPORARY_MAX][64])
     return count;
 }
 
-/* A file is half copied; another client writes over whatever name it has meanwhile. */
+/* A file is half copied; somebody replaces whatever name it has meanwhile. */
 static enum receiver_outcome copy_beside_a_thief(void)
 {
     char names[TEMPORARY_MAX][64];
@@ -357,7 +357,11 @@ static enum receiver_outcome copy_beside_a_thief(void)
     size_t count = temporary_names(names);
     for (size_t i = 0; i < count; i++) {
         add_file(names[i], 0644, "evil");
-        CHECK(take_as(thief) == RECEIVER_MORE, "the other client copies");
+        CHECK(take_as(thief) == RECEIVER_FAILED, "no client may use such a name");
+        CHECK(unlinkat(root, names[i], 0) == 0, "a process of this host can remove it");
+        int file = __real_openat(root, names[i], O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        CHECK(file >= 0 && write(file, "evil", 4) == 4, "and put another in its place");
+        close(file);
     }
     memcpy(message.bytes, rest, sizeof(rest));
     message.length = sizeof(rest);
