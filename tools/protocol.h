@@ -7,13 +7,16 @@
  * single receive until it has read the request, so data never fills a receive meant for control.
  *
  *   perf  C: PERF_REQUEST   S: PERF_READY   data both ways   C: PERF_END   S: PERF_RESULT
+ *         If the server posts operations, too: C: PERF_START behind PERF_READY. The server posts
+ *         until PERF_END, and answers once they are done.
  *   conformance  C: CONFORMANCE_REQUEST   S: CONFORMANCE_READY, and ends the connection
  *   copy  C: COPY_REQUEST   S: COPY_READY   C: messages of records (below)   S: COPY_RESULT
  *         of version 2, meanwhile   S: COPY_ANSWER
  *   The server may send ERROR at any time. It then ends the connection.
  *
  * Acknowledgement in a verified write test: a send without bytes whose immediate data is the
- * number of messages verified.
+ * number of messages verified. While the server posts writes, reads or atomics, such a send tells
+ * how many are done.
  *
  * Integers are big-endian. A control message as offset, size, field:
  *   0 4 magic "RDTL"    4 2 version    6 2 type    8 4 payload length    12 payload, to the end
@@ -111,6 +114,7 @@ enum proto_type {
     PROTO_CONFORMANCE_REQUEST = 9,
     PROTO_CONFORMANCE_READY = 10,
     PROTO_COPY_ANSWER = 11,
+    PROTO_PERF_START = 12,
 };
 
 enum proto_record {
@@ -166,12 +170,15 @@ enum perf_op { PERF_SEND, PERF_WRITE, PERF_READ, PERF_FETCH_ADD, PERF_COMPARE_SW
 enum perf_test { PERF_LATENCY, PERF_BANDWIDTH, PERF_RATE, PERF_TEST_COUNT };
 enum perf_memory_kind { PERF_REGISTERED, PERF_ALLOCATED, PERF_MEMORY_COUNT };
 enum perf_wait { PERF_POLL, PERF_SLEEP, PERF_WAIT_COUNT };
+/* Which side posts the operations: the client, the server, or both at once. */
+enum perf_direction { PERF_FORWARD, PERF_REVERSE, PERF_BOTH, PERF_DIRECTION_COUNT };
 
 /* Names of the enums above by number, as in options and JSON. Each list ends with NULL. */
 extern const char *const perf_op_names[];
 extern const char *const perf_test_names[];
 extern const char *const perf_memory_names[];
 extern const char *const perf_wait_names[];
+extern const char *const perf_direction_names[];
 
 /* A client's private data: the queue depth that the server needs before it knows the request. */
 struct proto_hello {
@@ -185,9 +192,10 @@ struct proto_perf_request {
     uint8_t wait;         /* enum perf_wait */
     uint8_t verify;       /* 0 or 1 */
     uint8_t has_token;    /* 1: token and echo_offset are present */
+    uint8_t direction;    /* enum perf_direction; other than forward in rate and bandwidth tests */
     uint32_t depth;       /* 1 to PROTO_DEPTH_MAX */
     uint32_t size;        /* bytes of an operation, at most PROTO_PERF_SIZE_MAX; 8 for atomics */
-    uint64_t echo_offset; /* offset in the client's region for the server's answers */
+    uint64_t echo_offset; /* offset in the client's region for what the server posts */
     struct rdmux_token token; /* the client's region, if has_token */
 };
 
@@ -195,6 +203,10 @@ struct proto_perf_ready {
     uint8_t has_token;
     uint64_t target_offset;
     struct rdmux_token token; /* the server's region, if has_token */
+};
+
+struct proto_perf_start {
+    uint32_t batch; /* requests that the server posts together, 1 to PROTO_DEPTH_MAX */
 };
 
 struct proto_perf_end {
@@ -206,6 +218,13 @@ struct proto_perf_result {
     uint64_t cpu_ns;    /* CPU time of the whole server process since PERF_READY */
     uint8_t verified;   /* 1: the server checked all contents and found them right */
     uint64_t wrong;     /* messages whose contents were wrong */
+    uint8_t has_waited; /* 1: waited_ns is known; earlier versions do not tell */
+    uint64_t waited_ns; /* time in which the server's thread was ready and had no processor */
+    /* If the request's direction is not forward: */
+    bool has_posted;
+    uint64_t posted;      /* operations of the server since PERF_START */
+    uint64_t measured;    /* those behind its warm-up */
+    uint64_t measured_ns; /* and how long they took */
 };
 
 struct proto_copy_request {
@@ -274,6 +293,8 @@ size_t proto_perf_end_encode(const struct proto_perf_end *in, uint8_t out[PROTO_
 bool proto_perf_end_decode(const struct proto_message *message, struct proto_perf_end *out);
 size_t proto_perf_result_encode(const struct proto_perf_result *in, uint8_t out[PROTO_CONTROL_MAX]);
 bool proto_perf_result_decode(const struct proto_message *message, struct proto_perf_result *out);
+size_t proto_perf_start_encode(const struct proto_perf_start *in, uint8_t out[PROTO_CONTROL_MAX]);
+bool proto_perf_start_decode(const struct proto_message *message, struct proto_perf_start *out);
 size_t proto_copy_request_encode(const struct proto_copy_request *in,
                                  uint8_t out[PROTO_CONTROL_MAX]);
 bool proto_copy_request_decode(const struct proto_message *message, struct proto_copy_request *out);

@@ -155,6 +155,12 @@ void tool_format_rate(double bytes_per_second, char out[TOOL_NUMBER_MAX])
     format_scaled(bytes_per_second, "B/s", out);
 }
 
+void tool_format_gbit(double bytes_per_second, char out[TOOL_NUMBER_MAX])
+{
+    double gbit = bytes_per_second * 8 / 1e9;
+    snprintf(out, TOOL_NUMBER_MAX, gbit >= 100 ? "%.0f Gbit/s" : "%.3g Gbit/s", gbit);
+}
+
 const char *tool_capability_name(unsigned bit)
 {
     return bit < TOOL_COUNT_OF(capability_names) ? capability_names[bit] : NULL;

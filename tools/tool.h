@@ -19,6 +19,7 @@ enum {
     TOOL_OK = 0,
     TOOL_FAILED = 1,
     TOOL_USAGE = 2,
+    TOOL_INTERRUPTED = 130, /* by SIGINT, SIGTERM or SIGHUP, after the report of what was done */
 };
 
 enum {
@@ -48,6 +49,9 @@ int tool_fabric_open(const char *command, struct rdmux_fabric **out);
 /* Format "12.3 GB" and "12.3 GB/s", with decimal units. */
 void tool_format_bytes(double bytes, char out[TOOL_NUMBER_MAX]);
 void tool_format_rate(double bytes_per_second, char out[TOOL_NUMBER_MAX]);
+
+/* Formats the same rate as "98.4 Gbit/s". */
+void tool_format_gbit(double bytes_per_second, char out[TOOL_NUMBER_MAX]);
 
 /* Returns the name of an RDMUX_CAP_* bit by its number, NULL beyond the last known one. */
 const char *tool_capability_name(unsigned bit);
@@ -105,21 +109,28 @@ int tool_copy(const struct copy_options *options, FILE *out);
 struct perf_options {
     const char *address;
     const char *paths;
-    unsigned op;     /* enum perf_op */
-    unsigned test;   /* enum perf_test */
-    unsigned memory; /* enum perf_memory_kind */
-    unsigned wait;   /* enum perf_wait */
+    unsigned op;        /* enum perf_op */
+    unsigned test;      /* enum perf_test */
+    unsigned memory;    /* enum perf_memory_kind */
+    unsigned wait;      /* enum perf_wait */
+    unsigned direction; /* enum perf_direction */
     uint64_t size;
     uint64_t depth;
     uint64_t batch;
-    uint64_t iterations; /* 0: run for `seconds` */
+    uint64_t iterations; /* of each endpoint; 0: run for `seconds` */
     double seconds;
+    double interval;    /* seconds of a line of the report; 0: none */
+    uint64_t endpoints; /* 0: one */
+    uint64_t threads;   /* 0: one */
+    const char *local;  /* device, as in rdmux_ep_attr; NULL: any */
+    const char *cpus;   /* processors of the threads, such as "0,2-3"; NULL: any */
     bool probe;
     bool verify;
     bool json;
 };
 
-/* Measures. Writes the report to out, errors to standard error. Returns an exit code. */
+/* Does one measurement. Writes the report to out, errors to standard error. Returns an exit
+ * code. */
 int tool_perf(const struct perf_options *options, FILE *out);
 
 #endif

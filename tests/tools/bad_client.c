@@ -280,6 +280,13 @@ static bool the_end_of_a_test_over_and_over(void)
     return wait_for_end(true);
 }
 
+static bool a_start_of_a_server_that_posts_nothing(void)
+{
+    struct proto_perf_start start = { .batch = 1 };
+    return begin_perf(PERF_READ, PERF_RATE, 8, false) &&
+           send_control(proto_perf_start_encode(&start, out)) && wait_for_end(true);
+}
+
 static bool garbage_instead_of_records(void)
 {
     if (!begin_copy()) {
@@ -394,6 +401,7 @@ static const struct {
     WAY(a_second_request),
     WAY(data_in_a_test_of_reads),
     WAY(the_end_of_a_test_over_and_over),
+    WAY(a_start_of_a_server_that_posts_nothing),
     WAY(garbage_instead_of_records),
     WAY(an_absolute_path),
     WAY(a_path_upwards),

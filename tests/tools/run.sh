@@ -191,9 +191,6 @@ explain
 explain a b
 explain 127.0.0.1:1 --paths
 perf
-perf 127.0.0.1:1
-perf 127.0.0.1:1 --op send
-perf 127.0.0.1:1 --test rate
 perf 127.0.0.1:1 --op nonsense --test rate
 perf 127.0.0.1:1 --op send --test nonsense
 perf 127.0.0.1:1 --op send --test rate --size x
@@ -477,7 +474,7 @@ perf_keys='has("op") and has("test") and has("size") and (.path | has("provider"
 
 # perf OP TEST PATH WAIT OPTION...
 perf() {
-    expect 0 perf "$address" --op "$1" --test "$2" --paths "$3" --wait "$4" --iterations 500 \
+    expect 0 perf "$address" --op "$1" --test "$2" --size 8 --paths "$3" --wait "$4" --iterations 500 \
         --verify --json "${@:5}"
     json "$perf_keys"
     json ".op == \"$1\" and .test == \"$2\" and .path.provider == \"$3\" and .wait == \"$4\""
@@ -511,7 +508,7 @@ perf_without_verify() {
     local op test
     for op in send write read fetch_add compare_swap; do
         for test in latency bandwidth rate; do
-            expect 0 perf "$address" --op "$op" --test "$test" --iterations 2000 --batch 8 \
+            expect 0 perf "$address" --op "$op" --test "$test" --size 8 --iterations 2000 --batch 8 \
                 --memory allocated --json
             json '.verified == false and .memory == "allocated" and .batch == 8'
         done
@@ -722,14 +719,15 @@ misbehaves() {
 
 misbehaves_beside_another() {
     local way
-    run perf "$address" --op send --test rate --seconds 3 --verify --json >"$scratch/beside" 2>&1 &
+    run perf "$address" --op send --test rate --seconds 3 --verify --json >"$scratch/beside" \
+        2>"$scratch/beside.err" &
     local other=$!
     started+=("$other")
     for way in garbage_instead_of_a_request a_message_of_the_wrong_size garbage_instead_of_records; do
         timeout --kill-after=5 "$limit" "$helpers/bad_client" "$address" "$way" || fail "$way"
     done
     ends "$other" "$limit"
-    [[ $status == 0 ]] || fail "the other client failed: $(cat "$scratch/beside")"
+    [[ $status == 0 ]] || fail "the other client failed: $(cat "$scratch/beside" "$scratch/beside.err")"
     jq -e .verified "$scratch/beside" >/dev/null || fail 'it was not verified'
 }
 
@@ -933,6 +931,20 @@ the_log_goes_to_standard_error() {
     [[ $(grep -vc ' negotiation: ' "$scratch/err") == 0 ]] || fail "more than asked for"
 }
 
+# The default address is one of loopback, which a stranger takes for a server that does not work.
+a_server_on_loopback_says_so() {
+    start_server
+    grep -qxF "only processes of this host reach that address; \"rdmux serve 0.0.0.0:${address##*:}\" listens on all" \
+        "$log" || fail "it says: $(cat "$log")"
+    stop_server
+    "$rdmux" serve 0.0.0.0:0 >"$log" 2>"$log.err" &
+    server=$!
+    started+=("$server")
+    wait_until grep -q '^listening on 0.0.0.0:' "$log"
+    [[ $(wc -l <"$log") == 1 ]] || fail "it says: $(cat "$log")"
+    stop_server
+}
+
 # A client that only wants an explanation is no client that was dropped.
 explaining_leaves_no_line_at_the_server() {
     local i
@@ -955,6 +967,8 @@ unit() {
 . "$here/doctor.sh"
 # shellcheck source=tests/tools/copy.sh
 . "$here/copy.sh"
+# shellcheck source=tests/tools/perf.sh
+. "$here/perf.sh"
 
 # ---------------------------------------------------------------------------------------- the plan
 
@@ -968,6 +982,7 @@ check 'wrong arguments exit with 2 and a text' wrong_arguments
 check 'an unknown provider in --paths exits with 2' a_provider_that_does_not_exist
 check 'info names every provider, absent ones with a reason' info_names_every_provider
 check 'the library log goes to standard error' the_log_goes_to_standard_error
+check 'a server on loopback says so, and how to listen for others' a_server_on_loopback_says_so
 check 'an explanation is no line at the server' explaining_leaves_no_line_at_the_server
 check 'explain chooses shm and gives tcp a reason' explain_chooses_shm
 check 'explain fits 80 columns, names the choice first and folds what is absent' \
@@ -1009,6 +1024,7 @@ for path in shm tcp; do
 done
 check 'perf in allocated memory and batches' perf_without_verify
 check 'perf for a time' perf_for_a_time
+perf_cases
 
 for path in shm tcp; do
     check "copy of a file over $path" copy_of_a_file "$path"
