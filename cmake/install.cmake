@@ -55,3 +55,24 @@ foreach(section RANGE 1 8)
         install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
     endif()
 endforeach()
+
+# Manual pages: those of section 3 are the comments of rdmux.h, those of section 1 the --help of the
+# command and docs/man/*.roff. Without awk, and where the command does not run here, they are left out.
+find_program(RDMUX_AWK awk)
+mark_as_advanced(RDMUX_AWK)
+if(RDMUX_AWK)
+    set(page_command)
+    if(TARGET rdmux_tool AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))
+        set(page_command $<TARGET_FILE:rdmux_tool>)
+    endif()
+    file(GLOB page_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/man/* ${PROJECT_SOURCE_DIR}/docs/reference/*)
+    add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/man/made
+                       COMMAND sh ${PROJECT_SOURCE_DIR}/docs/reference/pages ${PROJECT_BINARY_DIR}/man
+                               ${PROJECT_VERSION} ${page_command}
+                       COMMAND ${CMAKE_COMMAND} -E touch ${PROJECT_BINARY_DIR}/man/made
+                       DEPENDS ${page_sources} ${page_command} ${PROJECT_SOURCE_DIR}/api/include/rdmux/rdmux.h
+                       COMMENT "Making the manual pages" VERBATIM)
+    add_custom_target(rdmux_pages ALL DEPENDS ${PROJECT_BINARY_DIR}/man/made)
+    install(DIRECTORY ${PROJECT_BINARY_DIR}/man/man1 ${PROJECT_BINARY_DIR}/man/man3
+            DESTINATION ${CMAKE_INSTALL_MANDIR} OPTIONAL)
+endif()

@@ -410,20 +410,13 @@ progress_on_a_terminal() {
     ! grep -q $'\r' "$scratch/err" || fail 'progress, but no terminal'
 }
 
-# The manual page names each member of the JSON, and each option.
+# The manual page names each member of the JSON. Its options are those of --help.
 perf_is_in_the_manual() {
     local manual=$scratch/manual name
-    sed -n '/^.SS Options of perf/,/^.SS rdmux conf/p' "$root/docs/man/rdmux.1" | sed 's/\\-/-/g' >"$manual"
+    sed 's/\\-/-/g' "$root/docs/man/rdmux-perf.roff" >"$manual"
     expect 0 perf "$address" --paths all --test latency --iterations 10 --json
     for name in $(jq -r 'keys[], (.runs[0] | keys[], (.latency_us, .spread, .busy, .cpu_seconds | keys[]))' "$scratch/out"); do
         grep -qw -- "$name" "$manual" || fail "no $name in the manual page"
-    done
-    expect 0 perf --help
-    for name in $(sed -n 's/^  --\([a-z-]*\) .*/\1/p' "$scratch/out"); do
-        case $name in
-        auth | key-file | identity | cert-file | ca-file | peer | require-encryption | trusted | probe | json | help) ;;
-        *) grep -q -- "--$name" "$manual" || fail "no --$name in the manual page" ;;
-        esac
     done
 }
 
@@ -488,6 +481,6 @@ perf_cases() {
     check 'files that perf --compare cannot read are named' files_that_cannot_be_compared
     check 'a signal ends perf with what was measured so far' a_signal_ends_a_measurement
     check 'perf shows its progress on a terminal' progress_on_a_terminal
-    check 'the manual page has each option and JSON member of perf' perf_is_in_the_manual
+    check 'the manual page has each JSON member of perf' perf_is_in_the_manual
     check 'wrong arguments of perf exit with 2 and a text' wrong_arguments_of_perf
 }
