@@ -4,6 +4,7 @@
  * is connected already. */
 #include "tcp_fallback/tcp_endpoint.h"
 
+#include "api/base/error.h"
 #include "api/base/list.h"
 #include "api/base/stream.h"
 #include "providers/ports.h"
@@ -173,7 +174,7 @@ static enum rdmux_status dial_socket(struct tcp_lane *lane)
         rdmux_provider_error(
             "tcp: data socket %u of %u: cannot come from the address that the control "
             "channel comes from: %s; is it still this machine's (ip address)?",
-            lane->index + 1, ep->lane_count, strerrordesc_np(error));
+            lane->index + 1, ep->lane_count, rdmux_errno_words(error));
         return status_of(error);
     }
     if (connect(lane->fd, attr->peer_address, attr->peer_address_length) != 0 &&

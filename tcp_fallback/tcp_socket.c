@@ -2,6 +2,7 @@
 /* Socket options and epoll registration of data sockets. */
 #include "tcp_fallback/tcp_socket.h"
 
+#include "api/base/error.h"
 #include "tcp_fallback/tcp_completion.h"
 #include "tcp_fallback/tcp_endpoint.h"
 #include "tcp_fallback/tcp_lane.h"
@@ -253,6 +254,5 @@ void rdmux_tcp_error_text(char *out, size_t size, const char *text, int error)
     } else if (error == ECONNREFUSED) {
         remedy = "; nobody listens there, or a firewall refuses";
     }
-    const char *words = strerrordesc_np(error);
-    (void)snprintf(out, size, "%s: %s%s", text, words != NULL ? words : "unknown error", remedy);
+    (void)snprintf(out, size, "%s: %s%s", text, rdmux_errno_words(error), remedy);
 }

@@ -89,6 +89,20 @@ const char *rdmux_version(void)
     return VERSION_TEXT(RDMUX_VERSION_MAJOR, RDMUX_VERSION_MINOR, RDMUX_VERSION_PATCH);
 }
 
+#ifdef __GLIBC__
+/* strerror() of glibc speaks the program's language. */
+const char *rdmux_errno_words(int error)
+{
+    const char *words = strerrordesc_np(error);
+    return words != NULL ? words : "unknown error";
+}
+#else
+const char *rdmux_errno_words(int error)
+{
+    return strerror(error);
+}
+#endif
+
 /* --------------------------------------------------------------------------------------- errors */
 
 static _Thread_local char error_text[RDMUX_ERROR_MAX];

@@ -12,6 +12,8 @@ enum rdmux_status rdmux_fail(enum rdmux_status status, const char *format, ...) 
 /* Does the same for RDMUX_AGAIN on the data path, where RDMUX_AGAIN is no failure and must cost
  * nothing. Keeps text by reference. */
 enum rdmux_status rdmux_again(const char *text);
+/* Says what an errno value means, in English. The text is constant. */
+const char *rdmux_errno_words(int error);
 /* Empties the error text, so that a provider that sets none leaves no stale text. */
 void rdmux_error_clear(void);
 
