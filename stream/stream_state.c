@@ -19,8 +19,7 @@ uint64_t rdmux_stream_direct_min(const struct rdmux_stream *stream)
 
 bool rdmux_stream_is_large(const struct rdmux_stream *stream, uint64_t rest)
 {
-    return rest >= stream->ring_size &&
-           rest - stream->ring_size >= rdmux_stream_direct_min(stream);
+    return rest >= stream->ring_size && rest - stream->ring_size >= rdmux_stream_direct_min(stream);
 }
 
 bool rdmux_stream_is_readable(const struct rdmux_stream *stream)

@@ -141,7 +141,7 @@ struct rdmux_stream {
     uint8_t *hello;
     struct rdmux_mr *ring_mr;
     struct rdmux_mr *local_mr; /* staging, slots, hello */
-    uint64_t direct_min; /* the program's; 0: rdmux_stream_direct_min() decides by the path */
+    uint64_t direct_min;       /* the program's; 0: rdmux_stream_direct_min() decides by the path */
     uint32_t linger_ms;
     struct rdmux_fabric *fabric;
     struct rdmux_wc moved; /* with RDMUX_NEWS_MOVED */

@@ -23,7 +23,7 @@
 
 #include <errno.h>
 
-enum { PAGE_SIZE = 4096 };
+enum { TCP_PAGE_SIZE = 4096 }; /* PAGE_SIZE is a macro of limits.h, in musl */
 
 enum rdmux_status rdmux_tcp_cq_open(struct rdmux_provider_cq *base, uint32_t depth)
 {
@@ -32,14 +32,14 @@ enum rdmux_status rdmux_tcp_cq_open(struct rdmux_provider_cq *base, uint32_t dep
     rdmux_list_init(&cq->attention);
     rdmux_list_init(&cq->out_armed);
     rdmux_list_init(&cq->paused);
-    cq->memory = rdmux_provider_allocate(base->domain->fabric, PAGE_SIZE + TCP_SCRATCH_START +
+    cq->memory = rdmux_provider_allocate(base->domain->fabric, TCP_PAGE_SIZE + TCP_SCRATCH_START +
                                                                    TCP_HEADER_MAX +
                                                                    2 * (size_t)TCP_SCRATCH_SIZE);
     if (cq->memory == NULL) {
         rdmux_provider_error("tcp: out of memory");
         return RDMUX_NO_MEMORY;
     }
-    uintptr_t page = ((uintptr_t)cq->memory + PAGE_SIZE - 1) & ~(uintptr_t)(PAGE_SIZE - 1);
+    uintptr_t page = ((uintptr_t)cq->memory + TCP_PAGE_SIZE - 1) & ~(uintptr_t)(TCP_PAGE_SIZE - 1);
     cq->scratch = (uint8_t *)cq->memory + (page - (uintptr_t)cq->memory) + TCP_SCRATCH_START;
     cq->waste = cq->scratch + TCP_HEADER_MAX + TCP_SCRATCH_SIZE;
     cq->poller = rdmux_poller_open();

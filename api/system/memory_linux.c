@@ -43,6 +43,12 @@ struct query {
     uint64_t build_id_addr;
 };
 #define QUERY _IOWR('f', 17, struct query)
+/* What ioctl(2) takes for a request: an int in POSIX, so in musl. */
+#ifdef __GLIBC__
+typedef unsigned long ioctl_request;
+#else
+typedef int ioctl_request;
+#endif
 
 struct mapping {
     uint64_t start;
@@ -69,7 +75,7 @@ enum found {
 static enum found ask_kernel(const struct reader *reader, uint64_t addr, struct mapping *out)
 {
     struct query query = { .size = sizeof(query), .flags = COVERING_OR_NEXT, .addr = addr };
-    if (ioctl(reader->fd, QUERY, &query) != 0) {
+    if (ioctl(reader->fd, (ioctl_request)QUERY, &query) != 0) {
         return errno == ENOENT ? NO_MORE : UNKNOWN;
     }
     *out = (struct mapping){ query.start, query.end, (uint32_t)query.rights };

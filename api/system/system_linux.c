@@ -364,8 +364,17 @@ bool rdmux_is_same_object(const void *one, const void *other)
            of_one.dli_fbase == of_other.dli_fbase;
 }
 
+#ifdef __GLIBC__
+/* strerror() of glibc speaks the program's language. */
 const char *rdmux_errno_words(int error)
 {
     const char *words = strerrordesc_np(error);
     return words != NULL ? words : "unknown error";
 }
+#else
+/* musl */
+const char *rdmux_errno_words(int error)
+{
+    return strerror(error);
+}
+#endif

@@ -116,8 +116,8 @@ static uint64_t direct_bytes(const char *path, uint64_t direct)
     while (written == 0 || got == 0) {
         assert_true(now_ms() < until);
         if (written == 0) {
-            enum rdmux_status status = rdmux_stream_write(streams.a, out, LENGTH,
-                                                          RDMUX_STREAM_LEND, &written);
+            enum rdmux_status status = rdmux_stream_write(streams.a, out, LENGTH, RDMUX_STREAM_LEND,
+                                                          &written);
             assert_true(status == RDMUX_OK || status == RDMUX_AGAIN);
         }
         if (got == 0) {

@@ -44,11 +44,11 @@ extern "C" {
 
 /* The expansion of the RDMUX_*_INIT macros: all zero but size. */
 #ifdef __cplusplus
-#define RDMUX_INIT_OF(type)                       \
-    ([] {                                         \
-        struct type init_value = {};              \
-        init_value.size = (uint32_t)sizeof(type); \
-        return init_value;                        \
+#define RDMUX_INIT_OF(type)                                          \
+    ([] {                                                            \
+        struct type init_value = {};                                 \
+        init_value.size = static_cast<uint32_t>(sizeof(init_value)); \
+        return init_value;                                           \
     }())
 #else
 #define RDMUX_INIT_OF(type)                   \
