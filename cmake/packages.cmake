@@ -2,6 +2,9 @@
 # Debian packages, by cpack: librdmux0, librdmux-dev, rdmux-tools, and rdmux-NAME for each plug-in.
 # docs/PACKAGING.md says how. A new plug-in needs a line in RDMUX_PLUGINS and a text here.
 set(verbs_package_text "The plug-in for RDMA adapters, with the paths ib, roce and iwarp.")
+set(ofi_package_text "The plug-in for libfabric, with the path ofi.")
+set(ucx_package_text "The plug-in for UCX, with the path ucx.")
+set(fi_package_text "rdmux as a provider of libfabric, for its programs and for MPI.")
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME rdmux)
@@ -43,7 +46,7 @@ if(TARGET rdmux_tool)
     set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "${this_librdmux}")
 endif()
 set(plugin_packages)
-foreach(plugin IN LISTS RDMUX_PLUGINS)
+foreach(plugin IN LISTS RDMUX_PLUGINS ITEMS fi)
     if(TARGET rdmux_${plugin})
         string(TOUPPER ${plugin} upper)
         rdmux_package(${plugin} rdmux-${plugin} net "${${plugin}_package_text}")

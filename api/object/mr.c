@@ -9,6 +9,7 @@
  */
 #include "api/object/mr.h"
 
+#include "api/base/range.h"
 #include "api/core/fabric.h"
 #include "api/core/mr.h"
 #include "api/object/mapping.h"
@@ -480,7 +481,62 @@ enum rdmux_status rdmux_mr_revoke(struct rdmux_mr *mr)
     if (*mr->fabric->alive == 0) {
         return rdmux_fail(RDMUX_INVALID, "revoke: the region belongs to the process before fork");
     }
+    mr->is_suspended = false; /* there is no token that it concerns */
     return rdmux_mr_take_back(mr, true);
+}
+
+/* A device checks its keys itself, and has no means to disregard one for a while. */
+static const char *device_of(const struct rdmux_mr *mr)
+{
+    const size_t count = atomic_load_explicit(&mr->registration_count, memory_order_acquire);
+    for (size_t i = 0; i < count; i++) {
+        const struct rdmux_provider_ops *ops = mr->registrations[i].domain->ops;
+        if ((ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) != 0) {
+            return ops->name;
+        }
+    }
+    return NULL;
+}
+
+enum rdmux_status rdmux_mr_suspend(struct rdmux_mr *mr)
+{
+    if (mr == NULL) {
+        return rdmux_mr_null_argument("rdmux_mr_suspend", "mr");
+    }
+    if (*mr->fabric->alive == 0 || mr->is_suspended) {
+        return rdmux_fail(RDMUX_INVALID, "suspend: the region %s",
+                          mr->is_suspended ? "is suspended already"
+                                           : "belongs to the process before fork");
+    }
+    const char *device = device_of(mr);
+    if (device != NULL) {
+        return rdmux_fail(RDMUX_UNSUPPORTED,
+                          "suspend: a device of %s has keys of the region; revoke it instead",
+                          device);
+    }
+    rdmux_region_table_suspend(mr->fabric, mr);
+    mr->is_suspended = true;
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_mr_resume(struct rdmux_mr *mr, size_t offset, size_t length)
+{
+    if (mr == NULL) {
+        return rdmux_mr_null_argument("rdmux_mr_resume", "mr");
+    }
+    if (*mr->fabric->alive == 0 || !mr->is_suspended) {
+        return rdmux_fail(RDMUX_INVALID, "resume: the region %s",
+                          mr->is_suspended ? "belongs to the process before fork"
+                                           : "is not suspended");
+    }
+    if (length == 0 || !rdmux_is_within(offset, length, mr->length)) {
+        return rdmux_fail(RDMUX_INVALID, "resume: %zu bytes at %zu are not %s region of %zu",
+                          length, offset, length == 0 ? "a part of the" : "within the",
+                          mr->length);
+    }
+    rdmux_region_table_resume(mr->fabric, mr, offset, length);
+    mr->is_suspended = false;
+    return RDMUX_OK;
 }
 
 void rdmux_mr_deregister(struct rdmux_mr *mr)

@@ -79,7 +79,13 @@ void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char 
     rdmux_setup_keep_candidates(ep);
     ep->negotiated.status = (uint32_t)status;
     if (status == RDMUX_REFUSED && setup->handshake != NULL) {
+        size_t size = 0;
+        const uint8_t *data = rdmux_handshake_reject_data(setup->handshake, &size);
         ep->info.reject_reason = rdmux_handshake_reject_reason(setup->handshake);
+        if (data != NULL && size <= sizeof(ep->info.private_data)) {
+            memcpy(ep->info.private_data, data, size);
+            ep->info.private_length = (uint32_t)size;
+        }
     }
     if (status == RDMUX_NO_PATH) {
         rdmux_explain_no_path(ep->negotiated.candidates, ep->negotiated.candidate_count,
@@ -104,15 +110,36 @@ void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char 
     end_unconnected(ep, status);
 }
 
+/* Logs the path and, by reason, why each other candidate is not the path. */
+static void log_path(struct rdmux_ep *ep)
+{
+    char others[RDMUX_ERROR_MAX] = "";
+    size_t at = 0;
+    if (rdmux_hooks_of(ep->fabric)->log_level < RDMUX_LOG_INFO) {
+        return;
+    }
+    for (size_t i = 0; i < ep->negotiated.candidate_count && at < sizeof(others); i++) {
+        const struct rdmux_candidate *one = &ep->negotiated.candidates[i];
+        if (one->reason != RDMUX_REASON_CHOSEN) {
+            int length = snprintf(others + at, sizeof(others) - at, "%s%s%s%s %s",
+                                  at == 0 ? "; not " : ", ", one->provider,
+                                  one->device[0] != '\0' ? " " : "", one->device,
+                                  rdmux_reason_name((enum rdmux_reason)one->reason));
+            at += length > 0 ? (size_t)length : 0;
+        }
+    }
+    rdmux_log_about(ep->fabric, RDMUX_CATEGORY_NEGOTIATION, RDMUX_LOG_INFO,
+                    "endpoint %llu: %s %s to %s%s", (unsigned long long)ep->id, ep->info.provider,
+                    ep->info.device, ep->info.peer_address, others);
+}
+
 void rdmux_setup_succeed(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
     struct rdmux_provider_ep *path = setup->attempt.path;
     memset(&setup->attempt, 0, sizeof(setup->attempt)); /* the path is the endpoint's now */
     RDMUX_TRACE2(negotiation_end, ep->id, RDMUX_OK);
-    rdmux_log_about(ep->fabric, RDMUX_CATEGORY_NEGOTIATION, RDMUX_LOG_INFO,
-                    "endpoint %llu: %s %s to %s", (unsigned long long)ep->id, ep->info.provider,
-                    ep->info.device, ep->info.peer_address);
+    log_path(ep);
     rdmux_count(ep->negotiated.role == RDMUX_ROLE_ACCEPT ? &ep->fabric->counts.accepted
                                                          : &ep->fabric->counts.connected);
     struct rdmux_acceptor *acceptor = ep->accept.acceptor;

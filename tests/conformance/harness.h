@@ -183,6 +183,9 @@ uint64_t caps_missing(const struct provider_caps *caps, uint64_t needs);
 /* State of one process of a case. */
 struct side {
     const char *provider;
+    /* The fabric's filter: every provider, and the one under test by name, as some have paths on
+     * request only. */
+    char paths[RDMUX_NAME_MAX + 8];
     const char *const *plugins;
     size_t plugin_count;
     struct rdmux_fabric_auth auth; /* key_file NULL: no authentication */

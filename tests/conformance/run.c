@@ -180,6 +180,7 @@ pid_t start_side(const struct start *start)
         FAIL("out of memory");
     }
     side->provider = start->provider;
+    (void)snprintf(side->paths, sizeof(side->paths), "auto,%s", start->provider);
     side->plugins = options->plugins;
     side->plugin_count = options->plugin_count;
     side->auth = (struct rdmux_fabric_auth)RDMUX_FABRIC_AUTH_INIT;

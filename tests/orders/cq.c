@@ -25,6 +25,13 @@ void rdmux_service_wake(struct rdmux_fabric *fabric)
     (void)fabric;
 }
 
+void rdmux_service_rearm(struct rdmux_fabric *fabric, int fd, struct rdmux_watch *watch)
+{
+    (void)fabric;
+    (void)fd;
+    (void)watch;
+}
+
 enum rdmux_status rdmux_fail(enum rdmux_status status, const char *format, ...)
 {
     (void)format;

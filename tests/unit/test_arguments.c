@@ -263,6 +263,8 @@ static void wrong_arguments_of_a_region_are_refused(void **state)
     INVALID(rdmux_mr_export_to(scene.strange_mr, "anna", NULL), "out");
     INVALID(rdmux_mr_export_to(scene.strange_mr, "anna", &token), "authenticates");
     INVALID(rdmux_mr_revoke(NULL), "mr");
+    INVALID(rdmux_mr_suspend(NULL), "mr");
+    INVALID(rdmux_mr_resume(NULL, 0, 1), "mr");
     rdmux_mr_deregister(NULL);
     clear_scene(&scene);
 }

@@ -116,6 +116,11 @@ enum {
      * rdmux_provider_is_paused(), so that messages wait at the peer. Without this flag endpoints of
      * such a provider cannot be paused. */
     RDMUX_PROVIDER_PAUSES = 1 << 7,
+    /* The provider has paths only where a path filter names it, of the fabric, the environment or
+     * the endpoint. Else probe is not called, and one line with the reason FILTERED stands for its
+     * paths. For providers that would load a large library, or whose devices rdmux reaches by
+     * itself. */
+    RDMUX_PROVIDER_ON_REQUEST = 1 << 8,
 };
 
 /* -------------------------------------------------------------------------------------- objects */

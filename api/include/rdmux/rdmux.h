@@ -846,6 +846,26 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_export_to(struct rdmux_mr 
  */
 RDMUX_API enum rdmux_status rdmux_mr_revoke(struct rdmux_mr *mr);
 
+/*
+ * Takes the exported rights back for a while: tokens, keys and the peers' imports stay, and peers
+ * are not told. When it returns, no access by a peer to the bytes is under way over tcp or by this
+ * process's CPU, and a later one is refused as after rdmux_mr_revoke(): it ends its endpoint. The
+ * caller's bytes may be unmapped then, until rdmux_mr_resume(). A peer on the same host that maps
+ * the pages or copies by process_vm_readv(2) is trusted to keep away (RDMUX_ACCESS_NO_MAP avoids
+ * that); bytes that are no longer mapped fail its request.
+ * Threads  Any; one call of these two on a region at a time, and none of rdmux_mr_revoke(). Takes
+ *          some microseconds.
+ * Errors   RDMUX_INVALID (it is suspended already), RDMUX_UNSUPPORTED (the region is registered
+ *          with a device: ib, roce, iwarp)
+ */
+RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_suspend(struct rdmux_mr *mr);
+
+/* Gives the rights of a suspended region back, to length bytes at offset; an access to others stays
+ * refused until the region is suspended and resumed again. The bytes are mapped again. Threads: as
+ * rdmux_mr_suspend(). Errors: RDMUX_INVALID (it is not suspended; bytes that it does not have). */
+RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_resume(struct rdmux_mr *mr, size_t offset,
+                                                             size_t length);
+
 /* Revokes and ends the region, and unmaps memory of rdmux_mr_alloc(). A request that still names
  * the region has an undefined result; other memory is untouched. NULL is allowed. Threads: the last
  * call on it. May sleep as long as rdmux_mr_revoke(). */
@@ -1205,8 +1225,8 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_accept(struct rdmux_listener 
 
 /*
  * Rejects a connection. The peer's rdmux_connect() ends with RDMUX_REFUSED; rdmux_ep_info() or the
- * error text there show reason, a number of the application. The peer's text has only the length of
- * the private data; later versions may hand over the bytes. On a listener of rdma:// the private
+ * error text there show reason, a number of the application. The private data is there, too
+ * (rdmux_ep_info.private_data), if the connector used timeout 0. On a listener of rdma:// the private
  * data is that of rdma_cm. Without private data a reason other than 0 travels there as 4 bytes,
  * big-endian, and a connector takes 4 bytes for a reason.
  * Threads  Any.
@@ -1362,7 +1382,7 @@ struct rdmux_ep_info {
     uint32_t liveness_ms; /* in force */
     uint32_t epoch;       /* 1 for the first path, one more for each move */
     uint32_t data_sockets;
-    uint32_t private_length; /* of the peer's private data */
+    uint32_t private_length; /* of the peer's private data, or of that of its rejection */
     /* 0: the peer runs without service thread: its progress depends on its calls. */
     uint32_t peer_has_service;
     uint8_t private_data[RDMUX_PRIVATE_DATA_MAX];
