@@ -131,6 +131,7 @@ extern const struct suite sockets_suite;
 extern const struct suite sparse_suite;
 extern const struct suite srq_suite;
 extern const struct suite streams_suite;
+extern const struct suite streams_lost_suite;
 extern const struct suite transfer_suite;
 extern const struct suite unpromised_suite;
 extern const struct suite wakeup_suite;
