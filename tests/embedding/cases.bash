@@ -1,33 +1,18 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 # shellcheck shell=bash
 #
-# For parts of this group whose cases are functions. A case is its own process: the first failing
-# command ends it, together with the processes that it started.
+# For parts of this group whose cases are functions.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=scripts/lib.sh
 . "$root/scripts/lib.sh"
+# shellcheck source=tests/examples/cases.bash
+. "$root/tests/examples/cases.bash"
 build=${RDMUX_BUILD:-$root/build/dev}
 # shellcheck disable=SC2034
 examples=${RDMUX_EXAMPLES:-$build/examples}
 part=$0
 PATH=$PATH:/usr/sbin:/sbin # of mke2fs, e2fsck, debugfs
-limit=240 # seconds for one program
-scratch=
-
-clean_up() {
-    local pid
-    for pid in $(jobs -pr); do
-        kill -TERM "$pid" 2>/dev/null || true
-        wait "$pid" 2>/dev/null || true
-    done
-    rm -rf "$scratch"
-}
-
-fail() {
-    printf '%s\n' "$*" >&2
-    exit 1
-}
 
 # run COMMAND...: within the time limit.
 run() {
@@ -42,18 +27,6 @@ start() {
     pid=$!
 }
 
-# wait_for_line LOG PATTERN [COUNT]: waits until COUNT lines match, while process $pid lives.
-wait_for_line() {
-    local deadline=$((SECONDS + limit))
-    until (($(grep -c -- "$2" "$1" || true) >= ${3:-1})); do
-        if ((SECONDS >= deadline)) || ! kill -0 "$pid" 2>/dev/null; then
-            tail -n 20 "$1" "$1.err" >&2 || true
-            fail "'$2' did not appear in $1"
-        fi
-        sleep 0.02
-    done
-}
-
 # serve COMMAND...: starts a server on a free port; sets $server and $address.
 serve() {
     start "$scratch/server" "$@"
@@ -61,42 +34,6 @@ serve() {
     wait_for_line "$scratch/server" '^listening on '
     # shellcheck disable=SC2034
     address=$(sed -n 's/^listening on //p' "$scratch/server")
-}
-
-# ends_well PID [LOG]: waits for a process, which must exit with 0.
-ends_well() {
-    local status=0
-    wait "$1" || status=$?
-    if ((status != 0)); then
-        cat "${2:-$scratch/server.err}" >&2
-        fail "a program ended with status $status"
-    fi
-}
-
-stop_server() {
-    kill -TERM "$server"
-    ends_well "$server"
-}
-
-# fails_with STATUS COMMAND...: the command must exit with STATUS; its messages are in
-# $scratch/complaint.
-fails_with() {
-    local expected=$1 status=0
-    shift
-    "$@" >"$scratch/complaint" 2>&1 || status=$?
-    ((status == expected)) || fail "status $status, not $expected: $* ($(<"$scratch/complaint"))"
-}
-
-# same ACTUAL EXPECTED WHAT
-same() {
-    [[ $1 == "$2" ]] || fail "$3: '$1', not '$2'"
-}
-
-# went_over_path TEXT: the program must report that it used the path of this case.
-went_over_path() {
-    local path=$RDMUX_PATHS
-    [[ $path != auto ]] || path='[a-z]+'
-    [[ $1 =~ over\ $path($|[^a-z]) ]] || fail "not over $RDMUX_PATHS: $1"
 }
 
 # over_adapter: the path is one of an adapter, so that the case runs in a guest, whose memory is short and whose

@@ -19,7 +19,7 @@ says_how_it_is_used() {
     fails_with 2 run "$loops/$1" call 127.0.0.1:1 1 1 go
 }
 
-# A lost wake-up is a client that waits for ever: each has one call under way at a time.
+# A lost wake-up stops a client, which has one call under way at a time.
 echoes_all_calls() {
     local i clients=16 callers=()
     ! over_adapter || clients=2

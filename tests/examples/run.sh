@@ -14,25 +14,10 @@ root=$(cd "$here/../.." && pwd)
 # shellcheck source=scripts/lib.sh
 . "$root/scripts/lib.sh"
 examples=${RDMUX_EXAMPLES:-${RDMUX_BUILD:-$root/build/dev}/examples}
-limit=240 # seconds for one program
+# shellcheck source=tests/examples/cases.bash
+. "$here/cases.bash"
 
 # ------------------------------------------------------------------------------------- for the cases
-
-scratch=
-
-clean_up() {
-    local pid
-    for pid in $(jobs -pr); do
-        kill -TERM "$pid" 2>/dev/null || true
-        wait "$pid" 2>/dev/null || true
-    done
-    rm -rf "$scratch"
-}
-
-fail() {
-    printf '%s\n' "$*" >&2
-    exit 1
-}
 
 # run PROGRAM ARGUMENT...: runs an example within the time limit.
 bounded=(timeout --kill-after=5 "$limit")
@@ -47,60 +32,12 @@ start() {
     pid=$!
 }
 
-# wait_for_line LOG PATTERN [COUNT]: waits until COUNT lines match, while process $pid lives.
-wait_for_line() {
-    local deadline=$((SECONDS + limit))
-    until (($(grep -c -- "$2" "$1" || true) >= ${3:-1})); do
-        if ((SECONDS >= deadline)) || ! kill -0 "$pid" 2>/dev/null; then
-            cat "$1" "$1.err" >&2
-            fail "'$2' did not appear in $1"
-        fi
-        sleep 0.02
-    done
-}
-
 # serve PROGRAM ARGUMENT...: starts a server; sets $server and $address.
 serve() {
     start "$scratch/server" "$@"
     server=$pid
     wait_for_line "$scratch/server" '^listening on '
     address=127.0.0.1:$(sed -n 's/^listening on .*:\([0-9]*\)$/\1/p' "$scratch/server")
-}
-
-# ends_well PID [LOG]: waits for a process, which must exit with 0.
-ends_well() {
-    local status=0
-    wait "$1" || status=$?
-    if ((status != 0)); then
-        cat "${2:-$scratch/server.err}" >&2
-        fail "a program ended with status $status"
-    fi
-}
-
-stop_server() {
-    kill -TERM "$server"
-    ends_well "$server"
-}
-
-# fails_with STATUS COMMAND...: the command must exit with STATUS; its messages are in
-# $scratch/complaint.
-fails_with() {
-    local expected=$1 status=0
-    shift
-    "$@" >"$scratch/complaint" 2>&1 || status=$?
-    ((status == expected)) || fail "status $status, not $expected: $* ($(<"$scratch/complaint"))"
-}
-
-# same ACTUAL EXPECTED WHAT
-same() {
-    [[ $1 == "$2" ]] || fail "$3: '$1', not '$2'"
-}
-
-# went_over_path TEXT: the program must report that it used the path of this case.
-went_over_path() {
-    local path=$RDMUX_PATHS
-    [[ $path != auto ]] || path='[a-z]+'
-    [[ $1 =~ over\ $path($|[^a-z]) ]] || fail "not over $RDMUX_PATHS: $1"
 }
 
 # ------------------------------------------------------------------------------------------ the cases
