@@ -2,8 +2,8 @@
 /*
  * An echo server and its client, as they would be with sockets: accept, read, write, half close.
  *
- * The client sends its stdin and prints what comes back. It reads and writes at once: a client that
- * wrote everything first would wait for ever, as both rings would be full.
+ * The client sends its stdin and prints what comes back. It reads and writes at once: both rings
+ * would fill up, and stay full, if it wrote everything first.
  */
 #include <rdmux/stream.h>
 

@@ -200,6 +200,13 @@ static enum rdmux_status check_out(const char *call, struct rdmux_stream **out)
     return RDMUX_OK;
 }
 
+static enum rdmux_status take_arguments(const char *call, const struct rdmux_stream_attr *attr,
+                                        struct options *options, struct rdmux_stream **out)
+{
+    enum rdmux_status status = check_out(call, out);
+    return status == RDMUX_OK ? take_options(call, attr, options) : status;
+}
+
 /* ------------------------------------------------------------------------------------ the calls */
 
 enum rdmux_status rdmux_stream_connect(struct rdmux_fabric *fabric, struct rdmux_cq *cq,
@@ -210,10 +217,7 @@ enum rdmux_status rdmux_stream_connect(struct rdmux_fabric *fabric, struct rdmux
     struct options options;
     struct rdmux_stream *stream = NULL;
     struct rdmux_ep *ep = NULL;
-    enum rdmux_status status = check_out(call, out);
-    if (status == RDMUX_OK) {
-        status = take_options(call, attr, &options);
-    }
+    enum rdmux_status status = take_arguments(call, attr, &options, out);
     if (status == RDMUX_OK && address != NULL && strncasecmp(address, "rdma://", 7) == 0) {
         status = rdmux_fail(RDMUX_UNSUPPORTED, "%s: peers of rdma:// are no streams", call);
     }
@@ -246,10 +250,7 @@ enum rdmux_status rdmux_stream_adopt(struct rdmux_fabric *fabric, struct rdmux_c
     struct options options;
     struct rdmux_stream *stream = NULL;
     struct rdmux_ep *ep = NULL;
-    enum rdmux_status status = check_out(call, out);
-    if (status == RDMUX_OK) {
-        status = take_options(call, attr, &options);
-    }
+    enum rdmux_status status = take_arguments(call, attr, &options, out);
     if (status == RDMUX_OK) {
         status = stream_create(call, fabric, cq != NULL, &options.attr, &stream);
         if (status != RDMUX_OK && status != RDMUX_INVALID) {

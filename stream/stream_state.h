@@ -15,7 +15,7 @@
  *               and tells W (ADVERT). The bytes that W may put into the ring at this moment end at
  *               `at` = told + ring. They belong before the direct receive, those behind it there.
  *
- * Who may sleep, and what wakes it:
+ * Each side may sleep in these states, and these messages wake it:
  *
  *   W has written up to told + window, and waits for room. Then R has at least a window of bytes
  *   arrived or under way and not told. R tells by itself once a quarter of the window is consumed and

@@ -43,7 +43,7 @@ static void a_list_that_fails_is_asked_for_by_each_provider(void **state)
     CHECK_OK(rdmux_fabric_close(fabric));
 }
 
-/* Time is what this tests: that the kernel has no RDMA holds for a while, and not for ever. */
+/* The subject is time: the library believes for a limited time that the kernel has no RDMA. */
 static void a_kernel_without_rdma_is_asked_again_after_a_while(void **state)
 {
     (void)state;
