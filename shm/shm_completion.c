@@ -633,7 +633,7 @@ static bool has_work(const struct shm_ep *ep)
     if (ep->state != SHM_EP_CONNECTED) {
         return false;
     }
-    bool copying = ep->job.request != NULL && !ep->is_end_waiting &&
+    bool copying = ep->job.request != NULL && !ep->is_end_waiting && !ep->job.is_refused &&
                    (ep->job.kind == SHM_JOB_PUT || ep->job.kind == SHM_JOB_GET ||
                     ep->job.kind == SHM_JOB_SEND_PUT) &&
                    ep->job.offset < ep->job.request->length;

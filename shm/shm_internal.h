@@ -171,6 +171,7 @@ struct shm_job {
     uint64_t address;             /* of the same byte, in the peer's address space */
     const _Atomic uint64_t *word; /* must hold `value` while this side touches the peer's memory */
     uint64_t value;
+    bool is_refused; /* the word has changed; the refusal waits for the messages before it */
 };
 
 /* A message that arrived in part. */

@@ -247,10 +247,15 @@ static enum rdmux_status copy_pieces(struct shm_ep *ep, const struct shm_job *jo
  * earlier one. poll reports the end, after all messages of the peer. */
 
 /* Handles a refused access: the peer has closed, or has revoked the rights. True: the request is
- * done. */
+ * done. A message before it that waits for a receive holds it back (SEMANTICS 1.4): the endpoint's
+ * end would overtake the message. */
 static SHM_COLD bool refuse_request(struct shm_ep *ep, struct rdmux_request *request)
 {
     if (atomic_load_explicit(&ep->theirs->state, memory_order_acquire) != SHM_OPEN) {
+        return false;
+    }
+    (void)retire_jobs(ep);
+    if (ep->out.retired != ep->out.head) {
         return false;
     }
     rdmux_provider_done(&ep->base, request, RDMUX_DENIED);
@@ -402,6 +407,7 @@ static bool run_copy(struct shm_ep *ep, struct shm_job *job)
     if (rest > 0) {
         uint64_t length = rest < SHM_STEP_MAX ? rest : SHM_STEP_MAX;
         if (!shm_access_begin(ep, job->word, job->value)) {
+            job->is_refused = true;
             return refuse_request(ep, request);
         }
         enum rdmux_status status = copy_pieces(ep, job, length);

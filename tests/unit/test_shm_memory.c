@@ -164,6 +164,64 @@ static void no_access_succeeds_after_invalidate(void **state)
     }
 }
 
+enum { LONG = 2 * 1024 * 1024 }; /* a write that is copied in steps */
+
+/* The refusal ends both endpoints, so the messages before it must have arrived. Message 2 has no
+ * receive yet when the write is refused, at its beginning or in its midst. */
+static void an_access_is_refused_behind_the_messages_before_it(void **state)
+{
+    struct scene *scene = *state;
+    for (size_t turn = 0; turn < 4; turn++) {
+        struct shm_end *sender = &scene->pair->ends[0];
+        struct shm_end *receiver = &scene->pair->ends[1];
+        struct region *region = region_of_way(scene, turn % 2); /* those that this side copies */
+        const bool in_its_midst = turn >= 2;
+        struct shm_remote remote;
+        struct request receives[2];
+        struct request sends[2];
+        struct request write;
+        import_region(scene, region, &remote);
+        for (size_t i = 0; i < 2; i++) {
+            fill_request(&receives[i], RDMUX_OP_RECV, scene->sink, 8);
+            fill_request(&sends[i], RDMUX_OP_SEND, scene->source, 8);
+            assert_int_equal(post(sender, &sends[i]), RDMUX_OK);
+        }
+        fill_request(&write, RDMUX_OP_WRITE, scene->source, LONG);
+        write.base.remote = &remote.base;
+        post_receive(receiver, &receives[0]);
+        enum rdmux_status status = in_its_midst ? post(sender, &write) : RDMUX_AGAIN;
+        assert_int_equal(rdmux_shm_mr_invalidate(&region->mr->base), RDMUX_OK);
+        region->core->serial++;
+        status = in_its_midst ? status : post(sender, &write);
+        shm_pair_poll(scene->pair);
+
+        assert_int_equal(receives[0].base.done, 1);
+        assert_int_equal(write.base.done, 0);
+        assert_int_equal(sender->core.failed, RDMUX_OK);
+        assert_int_equal(receiver->core.failed, RDMUX_OK);
+        assert_int_equal(rdmux_shm_arm(&sender->cq->base), RDMUX_OK); /* it sleeps */
+
+        post_receive(receiver, &receives[1]);
+        shm_pair_poll(scene->pair);
+        if (status == RDMUX_AGAIN) {
+            assert_int_equal(sender->ep->base.resume, 1);
+            (void)post(sender, &write);
+            shm_pair_poll(scene->pair);
+        }
+
+        assert_int_equal(receives[1].base.done, 1);
+        assert_int_equal(receives[1].base.status, RDMUX_OK);
+        assert_int_equal(write.base.done, 1);
+        assert_int_equal(write.base.status, RDMUX_DENIED);
+        assert_int_equal(sender->core.failed, RDMUX_DENIED);
+        assert_int_equal(receiver->core.failed, RDMUX_DENIED);
+        rdmux_shm_remote_close(&remote.base);
+        close_regions(scene);
+        shm_pair_close(scene->pair);
+        scene->pair = shm_pair_connect();
+    }
+}
+
 static void a_region_imported_again_is_mapped_once(void **state)
 {
     struct scene *scene = *state;
@@ -340,6 +398,7 @@ int main(void)
         SCENE_TEST(writes_reads_and_atomics_work_in_each_mode),
         SCENE_TEST(the_notice_of_a_write_imm_comes_after_its_bytes),
         SCENE_TEST(no_access_succeeds_after_invalidate),
+        SCENE_TEST(an_access_is_refused_behind_the_messages_before_it),
         SCENE_TEST(a_region_imported_again_is_mapped_once),
         SCENE_TEST(memory_that_could_shrink_is_not_mapped),
         SCENE_TEST(memory_of_huge_pages_is_not_mapped),
