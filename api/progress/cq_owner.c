@@ -72,7 +72,9 @@ enum rdmux_status rdmux_cq_refused(const struct rdmux_cq *cq, const char *call, 
 bool rdmux_cq_enter_slow(struct rdmux_cq *cq)
 {
     for (;;) {
-        uint32_t signal = atomic_load_explicit(rdmux_cq_signal(cq), memory_order_acquire);
+        /* After a step back the exchange of `inside`, and then this load, are the call's side of
+         * Dekker's algorithm; without membarrier their order rests on them alone. */
+        uint32_t signal = atomic_load_explicit(rdmux_cq_signal(cq), memory_order_seq_cst);
         if ((signal & RDMUX_SIGNAL_ALIVE) == 0) {
             return false;
         }
