@@ -8,7 +8,8 @@
 # Mutants are built in two ways:
 #   objects   mutation_build: copies the source folders of one product, compiles the sources that an
 #             edit reaches with the flags of compile_commands.json, and links them with the other
-#             objects of RDMUX_BUILD by link.txt. Needs a build made by make.
+#             objects of RDMUX_BUILD. What reaches what, and how a target is linked, is asked of
+#             ninja, or read from the files of make, whichever made the build.
 #   tree      mutation_tree, mutation_checks, mutation_tree_build: copies the whole tree, which has
 #             a build of its own.
 
@@ -116,8 +117,8 @@ mutation_can_build() {
         return 1
     }
     [[ -e $RDMUX_BUILD/compile_commands.json &&
-        -e $RDMUX_BUILD/CMakeFiles/rdmux.dir/link.txt ]] || {
-        echo 'the library was not built here with make'
+        (-e $RDMUX_BUILD/build.ninja || -e $RDMUX_BUILD/CMakeFiles/rdmux.dir/link.txt) ]] || {
+        echo 'the library was not built here with ninja or make'
         return 1
     }
 }
@@ -144,13 +145,54 @@ mutation_object() {
     printf '%s/%s.o\n' "$1" "${2//\//+}"
 }
 
+# mutation_deps: prints "OBJECT FILE", without its .o, for each file that an object of a product of a build by ninja
+# was made of. Asks ninja once in a scratch folder.
+mutation_deps() {
+    local list=$scratch/deps part=$scratch/deps.$BASHPID
+    if [[ ! -e $list ]]; then
+        ninja -C "$RDMUX_BUILD" -t deps | awk '
+            /^[^ ]/ { object = $1 ~ /^CMakeFiles\/rdmux_/ ? $1 : ""; sub(/[.]o:$/, "", object); next }
+            object != "" && NF > 0 { print object, $1 }' >"$part" || return
+        mv "$part" "$list" || return
+    fi
+    cat "$list"
+}
+
 # mutation_users TARGET FILE: prints the product's sources that FILE reaches: FILE itself, or the
 # sources that include it. Prints nothing if the product is not made of it.
 mutation_users() {
-    local objects
-    objects=$RDMUX_BUILD/$(mutation_objects "$1")
+    local objects folder
+    folder=$(mutation_objects "$1")
+    objects=$RDMUX_BUILD/$folder
+    if [[ -e $RDMUX_BUILD/build.ninja ]]; then
+        mutation_deps | awk -v folder="$folder/" -v file="/$2" '
+            index($1, folder) == 1 && substr($2, length($2) - length(file) + 1) == file {
+                print substr($1, length(folder) + 1)
+            }'
+        return
+    fi
     grep -rlE --include='*.o.d' "(^|[ /])$2( |\$|\\\\)" "$objects" |
         sed -e "s|^$objects/||" -e 's|\.o\.d$||'
+}
+
+# mutation_link_command TARGET: prints the command that links a product, or a program of tests/, in one line. It is
+# for the folder RDMUX_BUILD, if ninja made the build, else for the folder of the target's makefile.
+mutation_link_command() {
+    local file
+    if [[ ! -e $RDMUX_BUILD/build.ninja ]]; then
+        case $1 in
+        rdmux | rdmux_verbs) cat "$RDMUX_BUILD/CMakeFiles/$1.dir/link.txt" ;;
+        *) cat "$RDMUX_BUILD/tests/CMakeFiles/$1.dir/link.txt" ;;
+        esac
+        return
+    fi
+    case $1 in
+    rdmux) file=lib/$(readlink -f "$RDMUX_BUILD/lib/librdmux.so" | sed 's|.*/||') ;;
+    rdmux_verbs) file=lib/rdmux/rdmux-verbs.so ;;
+    *) file=tests/unit/$1 ;;
+    esac
+    # ": && COMMAND && :"
+    ninja -C "$RDMUX_BUILD" -t commands -s "$file" | sed -n 's/^: && \(.*\) && :$/\1/p'
 }
 
 # mutation_compile TARGET SOURCE FROM OUT [OPTION...]: compiles the file FROM as the product
@@ -187,9 +229,9 @@ mutation_link() {
     local -a command=() first=() linked=()
     case $target in
     rdmux | rdmux_verbs) ;;
-    *) in=$RDMUX_BUILD/tests ;;
+    *) [[ -e $RDMUX_BUILD/build.ninja ]] || in=$RDMUX_BUILD/tests ;;
     esac
-    read -r -a command <"$in/CMakeFiles/$target.dir/link.txt" || return 1
+    read -r -a command < <(mutation_link_command "$target") || return 1
     for object in "$objects"/*.o; do
         [[ -e $object ]] || continue
         source=${object##*/}

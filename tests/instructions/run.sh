@@ -87,7 +87,9 @@ unset RDMUX_PATHS RDMUX_LOG RDMUX_PROVIDER_DIR
 # ---------------------------------------------------------------------------------------- building
 
 configure() {
-    (cd "$root" && cmake --preset release -B "$build" -DRDMUX_WERROR=ON)
+    local generator=
+    ! have ninja || generator=Ninja # of a new folder; starts fewer processes than make
+    (cd "$root" && env ${generator:+"CMAKE_GENERATOR=$generator"} cmake --preset release -B "$build" -DRDMUX_WERROR=ON)
 }
 
 has_verbs() {
