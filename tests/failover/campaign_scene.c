@@ -141,7 +141,10 @@ void scene_turn(struct scene *scene, bool posts)
         }
         came += poll_side(side);
     }
-    (void)sim_advance(scene->world, came == 0 ? IDLE_NS : BUSY_NS);
+    scene->still = came == 0 ? scene->still + 1 : 0;
+    (void)sim_advance(scene->world, came != 0                    ? BUSY_NS
+                                    : scene->still > STILL_TURNS ? STILL_NS
+                                                                 : IDLE_NS);
 }
 
 static bool has_import(struct scene *scene, struct side *side)

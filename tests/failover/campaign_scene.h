@@ -22,14 +22,17 @@ enum {
     LATER_MS = 25,    /* after the liveness time: until the programs have polled */
     TRIES_MS = 1880,  /* without failover: 7 tries of an adapter whose peer asks for so much time */
     BUSY_NS = 500,    /* of a turn with entries */
-    IDLE_NS = 5000,   /* of a turn without entries */
+    IDLE_NS = 5000,   /* of a turn without entries … */
+    STILL_NS = 50000, /* … and of one after STILL_TURNS such turns: only a time ends the wait */
+    STILL_TURNS = 50,
+    LEAP_NS = 100000, /* of some turns of a hold-down time */
     TURNS_MAX = 1200000,    /* a longer run makes no progress */
     LATE_NS = 30000000,     /* packets held back */
     HOLD_MS = 50,           /* before failback */
     MESSAGES_BETWEEN = 120, /* received by both sides together between two faults, at most */
     SAMPLES = 4096,
     PAIRS = 16,
-    RUN_SECONDS = 60,
+    RUN_SECONDS = 60, /* of a processor */
     RUN_TEXT = 700,
     DESCRIPTORS_MAX = 256,
 };
@@ -112,6 +115,7 @@ struct scene {
     struct rdmux_listener *listener;
     struct side sides[SIDES];
     uint64_t turns;
+    uint32_t still; /* turns without entries, one after the other */
     bool is_verbose;
     char text[RUN_TEXT];
     struct result *result;
