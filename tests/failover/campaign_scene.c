@@ -178,7 +178,7 @@ bool scene_open_pair(struct scene *scene)
     if (rdmux_connect(a->fabric, a->cq, address, &attr, 0, &a->ep) != RDMUX_IN_PROGRESS) {
         return scene_fail(scene, "rdmux_connect(): %s", rdmux_last_error());
     }
-    for (uint32_t i = 0; i < TURNS_MAX / 10 && (b->ep == NULL || !a->is_connected); i++) {
+    for (uint32_t i = 0; i < TURNS_MAX / 2 && (b->ep == NULL || !a->is_connected); i++) {
         scene_use(b);
         enum rdmux_status status = b->ep != NULL
                                        ? RDMUX_AGAIN
@@ -207,7 +207,7 @@ bool scene_open_pair(struct scene *scene)
         if (rdmux_remote_import(side->ep, &tokens[1 - i], 0, &side->remote) != RDMUX_IN_PROGRESS) {
             return scene_fail(scene, "rdmux_remote_import(): %s", rdmux_last_error());
         }
-        for (uint32_t j = 0; j < TURNS_MAX / 10 && !has_import(scene, side); j++) {
+        for (uint32_t j = 0; j < TURNS_MAX / 2 && !has_import(scene, side); j++) {
             scene_turn(scene, false);
         }
         if (!has_import(scene, side)) {

@@ -26,7 +26,7 @@ enum {
     STILL_NS = 50000, /* … and of one after STILL_TURNS such turns: only a time ends the wait */
     STILL_TURNS = 50,
     LEAP_NS = 100000, /* of some turns of a hold-down time */
-    TURNS_MAX = 1200000,    /* a longer run makes no progress */
+    TURNS_MAX = 240000,     /* a longer run makes no progress */
     LATE_NS = 30000000,     /* packets held back */
     HOLD_MS = 50,           /* before failback */
     MESSAGES_BETWEEN = 120, /* received by both sides together between two faults, at most */

@@ -24,8 +24,8 @@ enum {
     ENTRIES = 64,
     CUTS_MAX = 8,
     SETUP_MS = 60000,
-    WAIT_MS = 1,
-    PATIENCE_S = 30, /* limit of each wait */
+    LOOKS = 100,      /* at the endpoint, in a liveness time without entries */
+    PATIENCE_S = 120, /* limit of each wait */
     MESSAGES_BETWEEN = 60,
     DESCRIPTORS_MAX = 256,
 };
@@ -42,13 +42,14 @@ struct pair {
     const char *mend;
     struct cut cuts[CUTS_MAX];
     uint32_t cut_count;
-    struct chance chance;
+    uint64_t cuts_made;
     struct rdmux_fabric *fabric;
     struct rdmux_cq *cq;
     struct rdmux_ep *ep;
     struct load *load;
     struct rdmux_ep_info info;
     uint64_t struck;
+    int wait_ms;
 
     /* The fault under way, made by this side. */
     bool has_only_tcp;
@@ -128,7 +129,7 @@ static void strike(struct pair *pair)
         }
         return;
     }
-    const struct cut *cut = &pair->cuts[below(&pair->chance, pair->cut_count)];
+    const struct cut *cut = &pair->cuts[pair->cuts_made++ % pair->cut_count];
     pair->what = cut->name;
     call(cut->command);
     pair->struck_ns = now_ns(); /* from now on it is cut */
@@ -140,8 +141,20 @@ static bool has_turn(const struct pair *pair, uint32_t epoch)
     return epoch != 0 && epoch <= pair->faults && epoch / 2 % 2 == pair->index;
 }
 
+/* Prints how each epoch up to this one has ended: by a fault of this side, or with the text of the
+ * move. A peer's fault is told by the peer. */
+static void tell_epochs(const struct pair *pair)
+{
+    for (uint32_t left = pair->epoch; left < pair->info.epoch; left++) {
+        const bool is_ours = left == pair->epoch && pair->is_struck;
+        if (left != 0) {
+            printf("epoch %u: %s\n", left, is_ours ? "a fault" : pair->info.text);
+        }
+    }
+}
+
 /* Breaks the path if it is this side's turn: side and time follow from the epoch and the messages
- * in it. An epoch that ends before its fault is printed, with the reason. */
+ * in it. */
 static void look(struct pair *pair)
 {
     pair->info = (struct rdmux_ep_info)RDMUX_EP_INFO_INIT;
@@ -157,7 +170,7 @@ static void look(struct pair *pair)
         return;
     }
     if (pair->info.epoch != pair->epoch) {
-        uint32_t left = pair->epoch;
+        tell_epochs(pair);
         if (pair->is_struck) {
             printf("moved %s -> %s %.3f %.3f %s\n", pair->from, pair->info.provider,
                    (double)(pair->noticed_ns - pair->struck_ns) / 1e6,
@@ -166,12 +179,6 @@ static void look(struct pair *pair)
                 call(pair->mend);
             }
             pair->is_struck = false;
-            left++;
-        }
-        for (; left < pair->info.epoch; left++) {
-            if (has_turn(pair, left)) {
-                printf("unprovoked: %s\n", pair->info.text);
-            }
         }
         pair->epoch = pair->info.epoch;
         pair->begin = messages;
@@ -192,7 +199,7 @@ static size_t turn(struct pair *pair, bool posts)
     if (posts) {
         load_post(pair->load);
     }
-    enum rdmux_status status = rdmux_cq_wait(pair->cq, wcs, ENTRIES, WAIT_MS, &count);
+    enum rdmux_status status = rdmux_cq_wait(pair->cq, wcs, ENTRIES, pair->wait_ms, &count);
     if (status != RDMUX_OK && status != RDMUX_TIMED_OUT) {
         die("rdmux_cq_wait", rdmux_last_error());
     }
@@ -302,6 +309,7 @@ static void connect_pair(struct pair *pair, const char *address, const char *pat
     }
     load_set_attr(pair->load, &attr);
     attr.liveness_ms = liveness_ms;
+    pair->wait_ms = 1 + (int)liveness_ms / LOOKS;
     attr.failover_attempts = 100000;
     attr.failback_hold_ms = 1; /* all paths fail many times, and none is excluded for it */
     if (pair->index == 0) {
@@ -373,7 +381,7 @@ int main(int argc, char **argv)
         return usage();
     }
     pair.index = strcmp(argv[optind], "drive") == 0 ? 0 : 1;
-    pair.chance.state = pair.seed * 2 + pair.index;
+    pair.cuts_made = pair.index; /* the two sides begin with different ones */
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     pair.has_only_tcp = strcmp(paths, "tcp") == 0; /* then the wire in use breaks */
     connect_pair(&pair, argv[optind + 1], paths, liveness_ms);
