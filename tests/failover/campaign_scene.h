@@ -25,7 +25,7 @@ enum {
     IDLE_NS = 5000,   /* of a turn without entries … */
     STILL_NS = 50000, /* … and of one after STILL_TURNS such turns: only a time ends the wait */
     STILL_TURNS = 50,
-    LEAP_NS = 100000, /* of some turns of a hold-down time */
+    LEAP_NS = 100000,       /* of some turns of a hold-down time */
     TURNS_MAX = 240000,     /* a longer run makes no progress */
     LATE_NS = 30000000,     /* packets held back */
     HOLD_MS = 50,           /* before failback */

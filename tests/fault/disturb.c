@@ -20,7 +20,7 @@
 
 enum {
     STORM_PAUSE_NS = 100000,
-    LIVES = 5,
+    LIVES_MAX = 5,
     FORK_EVERY = 5, /* steps */
     FORKS_MAX = 24, /* in a life */
     CASE_S = 120,
@@ -28,6 +28,8 @@ enum {
 };
 
 /* -------------------------------------------------------------------------------------- signals */
+
+static size_t lives; /* of a case */
 
 static _Atomic unsigned handled;
 static _Atomic unsigned handled_by_library;
@@ -85,7 +87,7 @@ static void live_in_a_storm(const struct scenario *scenario, enum mode mode)
     while (atomic_load(&handled) < HANDLED_LEAST) {
         (void)live(scenario, mode, false);
     }
-    for (size_t i = 0; i < LIVES; i++) {
+    for (size_t i = 0; i < lives; i++) {
         if (!live(scenario, mode, false)) {
             wrong("a life ended early");
         }
@@ -100,7 +102,7 @@ static void live_in_a_storm(const struct scenario *scenario, enum mode mode)
 
 /* ---------------------------------------------------------------------------------------- forks */
 
-static pid_t children[FORKS_MAX * LIVES];
+static pid_t children[FORKS_MAX * LIVES_MAX];
 static size_t child_count;
 static size_t life_children;
 
@@ -194,7 +196,7 @@ static void fork_now_and_then(struct life *life)
 static void live_with_children(const struct scenario *scenario, enum mode mode)
 {
     life_disturb = fork_now_and_then;
-    for (size_t i = 0; i < LIVES; i++) {
+    for (size_t i = 0; i < lives; i++) {
         life_children = 0;
         if (!live(scenario, mode, false)) {
             wrong("a life ended early");
@@ -272,12 +274,14 @@ static bool try_cases(const char *what, unsigned modes,
     return good;
 }
 
-bool disturb_by_signals(void)
+bool disturb_by_signals(size_t count)
 {
+    lives = count < LIVES_MAX ? count : LIVES_MAX;
     return try_cases("signals to all threads make nothing fail", ~0U, live_in_a_storm);
 }
 
-bool disturb_by_forks(void)
+bool disturb_by_forks(size_t count)
 {
+    lives = count < LIVES_MAX ? count : LIVES_MAX;
     return try_cases("children are refused, and do no harm", ~0U, live_with_children);
 }

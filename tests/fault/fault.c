@@ -6,8 +6,8 @@
  * left: no memory, mapping, descriptor, thread or object of an adapter.
  *
  * Prints TAP, a case for each life, mode and kind, with the number of points tried. --points N
- * limits a case to N points, evenly spread, and the first call of each function; without it all
- * points run.
+ * limits a case to N points, evenly spread, and the first call of each function, once for all lives
+ * of a mode that meet in the same way over the same paths; without it all points run.
  */
 #include "device.h"
 #include "disturb.h"
@@ -33,6 +33,7 @@ enum {
     DESCRIPTORS_MAX = 256,
     BAD_MAX = 20, /* failures after which a case is given up */
     CALLS_MAX = 256,
+    FIRSTS_MAX = 16384,
     EXIT_HANDLED = 0,
     EXIT_NOT_REACHED = 3,
 };
@@ -66,6 +67,14 @@ struct reached {
     _Atomic(const char *) names[CALLS_MAX];
 };
 
+/* First calls of functions that trials have chosen. Two lives that meet alike make the same ones. */
+struct first {
+    struct trial trial;
+    const char *name;
+};
+
+static struct first *firsts;
+static size_t first_count;
 static struct tally *tally;
 static struct reached *reached;
 static size_t points_tried;
@@ -231,19 +240,33 @@ static int try_point(const struct trial *trial, struct point point)
 
 /* --------------------------------------------------------------------------------------- trials */
 
-static bool is_first_of_its_name(const struct inject_record *record, size_t at)
+static bool meet_alike(const struct trial *one, const struct trial *other)
 {
-    for (size_t i = 0; i < at; i++) {
-        if (record->names[i] == record->names[at]) {
+    const struct scenario *a = one->scenario;
+    const struct scenario *b = other->scenario;
+    return one->mode == other->mode && one->kind == other->kind && a->auth == b->auth &&
+           a->stages[0] == b->stages[0] && strcmp(a->paths, b->paths) == 0;
+}
+
+/* Returns whether no trial of a life that meets alike has chosen the first call of the function, and
+ * notes it as chosen. */
+static bool is_new_first(const struct trial *trial, const char *name)
+{
+    for (size_t i = 0; i < first_count; i++) {
+        if (strcmp(firsts[i].name, name) == 0 && meet_alike(&firsts[i].trial, trial)) {
             return false;
         }
+    }
+    if (first_count < FIRSTS_MAX) {
+        firsts[first_count++] = (struct first){ *trial, name };
     }
     return true;
 }
 
-/* Chooses at most `most` of the count points, evenly spread, and the first call of each function;
- * 0: all. The life recorded last may be longer than count: its last calls are points, too. */
-static void choose_points(size_t count, size_t most)
+/* Chooses at most `most` of the count points, evenly spread, and the first call of each function
+ * that no life that meets alike has made before; 0: all. The life recorded last may be longer than
+ * count: its last calls are points, too. */
+static void choose_points(const struct trial *trial, size_t count, size_t most)
 {
     size_t chosen = 0;
     for (size_t i = 0; i < count; i++) {
@@ -253,7 +276,7 @@ static void choose_points(size_t count, size_t most)
     }
     const size_t written = atomic_load(&tally->record.count);
     for (size_t i = 0; i < written && i < INJECT_RECORD_MAX && most != 0; i++) {
-        if (is_first_of_its_name(&tally->record, i)) {
+        if (is_new_first(trial, tally->record.names[i])) {
             tally->chosen[chosen++] = (struct point){ tally->record.names[i], 1 };
         }
     }
@@ -347,7 +370,7 @@ static bool try_all(unsigned number, const struct trial *trial, size_t most)
     size_t count = count_calls(trial);
     bool good = count > 0 && count <= INJECT_RECORD_MAX;
     if (good) {
-        choose_points(count, most);
+        choose_points(trial, count, most);
         good = work_all(trial, count, most == 0);
     }
     size_t points = atomic_load(&tally->points);
@@ -485,11 +508,12 @@ static int run(int argc, char **argv)
         (void)puts(FAULT_CALLS);
         return 0;
     }
-    if (argc == 2 && strcmp(argv[1], "--signals") == 0) {
-        return disturb_by_signals() ? 0 : 1;
+    const size_t lives = argc == 3 ? strtoul(argv[2], NULL, 10) : 5;
+    if (argc >= 2 && argc <= 3 && strcmp(argv[1], "--signals") == 0) {
+        return disturb_by_signals(lives) ? 0 : 1;
     }
-    if (argc == 2 && strcmp(argv[1], "--forks") == 0) {
-        return disturb_by_forks() ? 0 : 1;
+    if (argc >= 2 && argc <= 3 && strcmp(argv[1], "--forks") == 0) {
+        return disturb_by_forks(lives) ? 0 : 1;
     }
     if (argc > 2 && strcmp(argv[1], "--points") == 0) {
         most = strtoul(argv[2], NULL, 10);
@@ -512,7 +536,8 @@ int main(int argc, char **argv)
     }
     tally = share(sizeof(*tally));
     reached = share(sizeof(*reached));
-    if (tally == NULL || reached == NULL || !papers_write()) {
+    firsts = calloc(FIRSTS_MAX, sizeof(*firsts));
+    if (tally == NULL || reached == NULL || firsts == NULL || !papers_write()) {
         papers_remove();
         printf("Bail out! no memory, or no folder for keys\n");
         return 1;

@@ -7,17 +7,18 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=scripts/lib.sh
 . "$here/../../scripts/lib.sh"
-declare -A points=([quick]=3 [normal]=5 [thorough]=0)
+declare -A points=([quick]=3 [normal]=5 [thorough]=0) lives=([quick]=1 [normal]=2 [thorough]=5)
+level=${RDMUX_TEST_LEVEL:-normal}
 fault=$RDMUX_BUILD/tests/fault/fault
 if [[ ! -x $fault ]]; then
     echo '1..0 # SKIP OpenSSL was not there when this was built'
     exit 77
 fi
 status=0
-"$fault" --points "${points[${RDMUX_TEST_LEVEL:-normal}]}" || status=1
+"$fault" --points "${points[$level]}" || status=1
 # No call fails: only signals and forks occur.
-"$fault" --signals || status=1
-"$fault" --forks || status=1
+"$fault" --signals "${lives[$level]}" || status=1
+"$fault" --forks "${lives[$level]}" || status=1
 
 # shellcheck disable=SC2317 # tap calls it
 # every_call_is_known: each function that the built library calls can fail here, or is in
