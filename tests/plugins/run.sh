@@ -87,13 +87,18 @@ tap 'a provider of a file names the file' "$user" from toy toy.so "$build/toy/to
 tap 'two processes move data over a plug-in of the program' "${user}_own" moves toy
 tap 'and with rdmux linked in, too' "${user}_own_static" moves toy
 
+# The chapters about the bytes that requests and receives name, and their lengths. A provider of the toy's source
+# that insists on more runs them, the toy itself all others; with --thorough each runs all.
+readonly strict_chapters=2,3,5,6,12 other_chapters=1,4,7,8,9,10,11,13,14,15,N,F,S
+
 # Runs the commands of the guide in an empty folder.
 guide_walks() {
-    local folder=$scratch/newcomer guide=$RDMUX_PREFIX/share/doc/rdmux/PROVIDER-GUIDE.md
+    local folder=$scratch/newcomer guide=$RDMUX_PREFIX/share/doc/rdmux/PROVIDER-GUIDE.md options=' --patience 20 --seed 1'
+    [[ ${RDMUX_TEST_LEVEL-} == thorough ]] || options+=" --rules $other_chapters"
     mkdir "$folder"
     # Same patience of the suite with a busy machine as in all other groups.
-    awk '/^```sh walk$/ { on = 1; next } /^```/ { on = 0 }
-        on && / --quick$/ { $0 = $0 " --patience 20 --seed 1" } on' "$guide" >"$scratch/walk.sh"
+    awk -v options="$options" '/^```sh walk$/ { on = 1; next } /^```/ { on = 0 }
+        on && / --quick$/ { $0 = $0 options } on' "$guide" >"$scratch/walk.sh"
     grep -q -e '--patience' "$scratch/walk.sh" || { echo 'no line runs the suite with --quick' && return 1; }
     (($(grep -c . "$scratch/walk.sh") >= 7)) || { echo 'the guide has no lines to type' && return 1; }
     (cd "$folder" && env -i HOME="$scratch" PATH="$PATH" PREFIX="$RDMUX_PREFIX" \
@@ -162,9 +167,8 @@ if [[ -x $rdmux ]]; then
         sparse_passes SEND_IMM,WRITE,WRITE_IMM,READ,ATOMICS,PLACED,SRQ,FENCE -2.3 -3.3 -4.1 -2.14 2.1 5.1 7.3 N.10
     tap 'and one that has writes with PLACED alone' \
         sparse_passes SEND,SEND_IMM,READ,WRITE_IMM,ATOMICS,SRQ,FENCE -2.1 -2.11 -4.1 -2.14 3.4 6.6 7.1 N.10
-    # The chapters about the bytes that requests and receives name, and their lengths.
     strict_passes() {
-        local -a which=(--rules '2,3,5,6,12')
+        local -a which=(--rules "$strict_chapters")
         [[ ${RDMUX_TEST_LEVEL-} != thorough ]] || which=()
         "$rdmux" conformance --quick --patience 20 --seed 1 --plugin "$build/strict.so" --provider strict "${which[@]}"
     }
