@@ -195,6 +195,8 @@ mutation_link_command() {
     ninja -C "$RDMUX_BUILD" -t commands -s "$file" | sed -n 's/^: && \(.*\) && :$/\1/p'
 }
 
+mutation_flags=() # of each compilation, after all others
+
 # mutation_compile TARGET SOURCE FROM OUT [OPTION...]: compiles the file FROM as the product
 # compiles SOURCE, with the options in front and without warnings. FROM and OUT are absolute. Fails
 # if compile_commands.json has no such source, or the compiler refuses it; the reason is on stdout
@@ -217,7 +219,7 @@ mutation_compile() {
         fi
         kept+=("${word//'\\\"'/\"}") # as JSON and the shell quote a definition
     done
-    (cd "$RDMUX_BUILD" && "${words[0]}" "${@:5}" "${kept[@]}" -w -o "$4" -c "$3")
+    (cd "$RDMUX_BUILD" && "${words[0]}" "${@:5}" "${kept[@]}" -w "${mutation_flags[@]}" -o "$4" -c "$3")
 }
 
 # mutation_link TARGET OBJECTS OUT: links a product, or a program of tests/, as RDMUX_BUILD does,
@@ -265,11 +267,12 @@ mutation_link() {
 
 # mutation_build TARGET FOLDER OUT [FILE WHAT WITH]...: makes the product OUT with these edits, any
 # number of them in any number of files (mutation_edit). FOLDER is new and absolute; the copy of the
-# sources and the objects stay there. Fails if an edit no longer applies, or if the mutant does not
+# sources and the objects stay there. The edited objects are not optimised, which takes half the
+# time. Fails if an edit no longer applies, or if the mutant does not
 # build; the last line of the output is then the verdict, and the lines before it say why.
 mutation_build() {
     local target=$1 folder=$2 out=$3 source list
-    local -a changed=()
+    local -a changed=() mutation_flags=(-O0 -g0)
     shift 3
     mkdir -p "$folder/source" "$folder/objects" "$(dirname "$out")" || return 1
     while IFS= read -r source; do
