@@ -7,7 +7,7 @@
  *
  * Prints TAP, a case for each life, mode and kind, with the number of points tried. --points N
  * limits a case to N points, evenly spread, and the first call of each function, once for all lives
- * of a mode that meet in the same way over the same paths; without it all points run.
+ * that meet alike; without it all points run.
  */
 #include "device.h"
 #include "disturb.h"
@@ -180,10 +180,10 @@ static void note_reached(const char *name)
     }
 }
 
-/* Runs in a process of its own. */
-static _Noreturn void run_point(const struct trial *trial, struct point point)
+/* Runs in a process of its own that has begun. */
+static _Noreturn void run_point(const struct trial *trial, struct point point, unsigned threads)
 {
-    unsigned threads = begin(trial);
+    alarm(POINT_S);
     const struct belongings before = count_belongings(threads);
 
     inject_arm(trial->kind, point.name, point.nth);
@@ -227,25 +227,30 @@ static int wait_for_exit(pid_t pid)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Returns the exit status, or 128 + a signal. */
-static int try_point(const struct trial *trial, struct point point)
+/* Tries it in a process that begins, or is a copy of this one, which has begun with that many
+ * threads. Returns the exit status, or 128 + a signal. */
+static int try_point(const struct trial *trial, struct point point, unsigned threads)
 {
     (void)fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
-        run_point(trial, point);
+        run_point(trial, point, threads != 0 ? threads : begin(trial));
     }
     return wait_for_exit(pid);
 }
 
 /* --------------------------------------------------------------------------------------- trials */
 
+/* Returns whether the first calls are those of the same steps: the same threads set up the same path
+ * in the same way. */
 static bool meet_alike(const struct trial *one, const struct trial *other)
 {
     const struct scenario *a = one->scenario;
     const struct scenario *b = other->scenario;
-    return one->mode == other->mode && one->kind == other->kind && a->auth == b->auth &&
-           a->stages[0] == b->stages[0] && strcmp(a->paths, b->paths) == 0;
+    const size_t length = strcspn(a->paths, ",");
+    return (one->mode == MODE_MANUAL) == (other->mode == MODE_MANUAL) && one->kind == other->kind &&
+           a->auth == b->auth && a->stages[0] == b->stages[0] && strcspn(b->paths, ",") == length &&
+           strncmp(a->paths, b->paths, length) == 0;
 }
 
 /* Returns whether no trial of a life that meets alike has chosen the first call of the function, and
@@ -300,11 +305,16 @@ static void tell_point(const struct trial *trial, struct point point, int status
  * one. */
 static _Noreturn void work(const struct trial *trial, size_t worker, size_t count, bool goes_on)
 {
+    unsigned threads = 0;
+    if (trial->scenario->device == NULL) { /* a simulated adapter must not be copied */
+        threads = begin(trial);
+        alarm(0);
+    }
     for (size_t i = worker; goes_on || i < tally->chosen_count; i += WORKERS) {
         bool is_beyond = i >= tally->chosen_count;
         struct point point = { NULL, count + 1 + i - tally->chosen_count };
         point = is_beyond ? point : tally->chosen[i];
-        int status = try_point(trial, point);
+        int status = try_point(trial, point, threads);
         if (status == EXIT_NOT_REACHED && is_beyond) {
             break;
         }
@@ -342,11 +352,10 @@ static bool work_all(const struct trial *trial, size_t count, bool goes_on)
 
 /* Records the calls of a life. Returns their number, 0 if the life failed. On a busy machine a
  * polling program makes many calls without effect, so the shortest of several lives counts. */
-static size_t count_calls(const struct trial *trial)
+static size_t count_calls(const struct trial *trial, size_t lives)
 {
-    enum { LIVES = 4 };
     size_t least = INJECT_RECORD_MAX;
-    for (size_t i = 0; i < LIVES; i++) {
+    for (size_t i = 0; i < lives; i++) {
         atomic_store(&tally->record.count, 0);
         (void)fflush(stdout);
         const pid_t pid = fork();
@@ -367,7 +376,7 @@ static bool try_all(unsigned number, const struct trial *trial, size_t most)
 {
     atomic_store(&tally->points, 0);
     atomic_store(&tally->bad, 0);
-    size_t count = count_calls(trial);
+    size_t count = count_calls(trial, most == 0 ? 4 : 2);
     bool good = count > 0 && count <= INJECT_RECORD_MAX;
     if (good) {
         choose_points(trial, count, most);
@@ -499,8 +508,8 @@ static int run(int argc, char **argv)
             return usage();
         }
         size_t nth = strtoul(argv[4], NULL, 10);
-        int status = try_point(&trial, nth == 0 ? (struct point){ argv[4], 1 }
-                                                : (struct point){ NULL, nth });
+        int status = try_point(
+            &trial, nth == 0 ? (struct point){ argv[4], 1 } : (struct point){ NULL, nth }, 0);
         printf("# exit status %d\n", status);
         return status;
     }
