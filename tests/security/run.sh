@@ -350,7 +350,7 @@ conforms() {
 # tcp the data is, too.
 if [[ $level != quick ]]; then
     control=()
-    [[ $level == thorough ]] || control=(--rules 7,8,9,10,11,15,N)
+    [[ $level == thorough ]] || control=(--rules '7,8,9,10,11,15,N')
     tap 'shm keeps the rules between peers that authenticate' conforms shm "${control[@]}"
     tap 'tcp keeps the rules between peers that authenticate' conforms tcp
 fi
