@@ -421,12 +421,13 @@ rdmux_conformance_between_hosts_b() {
     return "$status"
 }
 
-# rdmux_examples PROVIDER: all cases of tests/examples for one path.
+# rdmux_examples PROVIDER [CASE...]: these cases of tests/examples for one path, or all.
 rdmux_examples() {
     local cases case run=$RDMUX_SOURCE/tests/examples/run.sh
     export RDMUX_EXAMPLES=$examples
     mapfile -t cases < <(sed -n '/^cases=(/,/^)/{s/^ *\([a-z_]*\)$/\1/p}' "$run")
     ((${#cases[@]} > 5)) || fail "$run has no list of cases"
+    (($# == 1)) || cases=("${@:2}")
     for case in "${cases[@]}"; do
         bash "$run" "$case" "$1" || fail "$case failed over $1"
         echo "$case"

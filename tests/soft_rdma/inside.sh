@@ -27,6 +27,12 @@ RXE_ADDRESS6=fd09::$guest_number RXE_PEER6=fd09::$peer_number
 SIW_ADDRESS6=fd09:1::$guest_number SIW_PEER6=fd09:1::$peer_number
 patience=200 # seconds that a wait may take
 
+# pause: some milliseconds. Beginning a process, say sleep, takes a guest's processor as long as that.
+exec {quiet}<> <(:)
+pause() {
+    read -rt 0.02 -u "$quiet" || true
+}
+
 fail() {
     printf '%s\n' "$*" >&2
     exit 1
@@ -37,7 +43,7 @@ until_true() {
     local deadline=$((SECONDS + patience))
     until "$@"; do
         ((SECONDS < deadline)) || fail "guest $GUEST: did not succeed in $patience s: $*"
-        sleep 0.01
+        pause
     done
 }
 
@@ -59,9 +65,9 @@ await() {
         [[ ! -e /run/host/shared/$1 ]] || break
         [[ $ended == no ]] || fail "guest $GUEST: guest $peer has ended without notifying '$1'"
         ((SECONDS < deadline)) || fail "guest $GUEST: no notification '$1' in $patience s"
-        sleep 0.01
+        pause
     done
-    cat "/run/host/shared/$1"
+    printf '%s\n' "$(<"/run/host/shared/$1")"
 }
 
 # An RDMA listener at an address and a TCP listener at a port of this guest, for until_true.

@@ -312,10 +312,16 @@ fi
 # -------------------------------------------------------------------------------------- this tree
 
 conformance=(--quick)
-sharing=120 # what each takes is the same for all, but 500 take the guests a minute of two processors
+sharing=40 # what each takes is the same for all, but 500 take the guests a minute of two processors
+# Cases of tests/examples in one guest: threads, atomics, streams, a killed client, memory of the program's own. The
+# rest has dozens of short-lived processes, or runs between two guests, and over tcp and shm in the group "examples".
+example_cases=(pingpong_tells_half_a_round_trip kv_store_loses_no_concurrent_increment rpc_serves_four_clients
+    rpc_server_outlives_a_killed_client allreduce_sums_on_every_rank shards_keep_a_client_on_its_thread
+    stream_echo_returns_every_byte hooks_see_all_that_the_library_uses)
 if [[ $level == thorough ]]; then
     conformance=()
     sharing=500
+    example_cases=()
 fi
 
 # briefly COMMAND...: prints the failures of a program that prints TAP, and its end.
@@ -391,7 +397,7 @@ rdmux_over() {
     # Within one host the group "examples" runs the same over tcp and shm.
     if [[ $1 == roce || $1 == iwarp || $level == thorough ]]; then
         check "the examples over $1 in a guest" guest --seconds 600 "${programs[@]}" -- \
-            rdmux_examples "$1"
+            rdmux_examples "$1" "${example_cases[@]}"
         name="an event loop, framed calls, TLS and a block device over $1 in a guest"
         missing=$(bash "$root/tests/embedding/real_code.sh" --missing)
         if [[ -z $missing ]]; then
