@@ -27,17 +27,18 @@ END_OF_USAGE
 }
 
 # Adapters. Each pair of two of these three, a link, a kind of adapter (soft or hca) and a size of its limits, is
-# in one of them, and so are ibv_wr_*() with a soft adapter; adapters that require rights on a read's sink; the
+# in one of them, but that InfiniBand is of the kind hca with large limits alone: no soft adapter has that link, and
+# it differs from RoCE in addresses only. So are ibv_wr_*() with a soft adapter; adapters that require rights on a read's sink; the
 # smallest limits over iWARP with a piece for the header, and as much for the longest message; and adapters that
 # do not keep all their claims, where the device self-test finds that and the library emulates. With
 # RDMUX_TEST_LEVEL=thorough also each alone.
 suites=(
-    ib 'iwarp,wr_api=yes' 'ib,like=hca,limits=smallest' 'roce,like=hca'
+    'ib,like=hca' 'iwarp,wr_api=yes' 'roce,like=hca'
     'iwarp,like=hca,limits=smallest,max_sge=2,max_msg=16m'
     'roce,limits=smallest,atomics=glob,swapped=yes,inline_right=no,nothing_needs_key=yes'
 )
 [[ ${RDMUX_TEST_LEVEL:-normal} != thorough ]] ||
-    suites+=(roce iwarp 'ib,like=hca' 'iwarp,like=hca' 'ib,limits=smallest' 'roce,limits=smallest'
+    suites+=(ib roce iwarp 'iwarp,like=hca' 'ib,limits=smallest' 'ib,like=hca,limits=smallest' 'roce,limits=smallest'
         'iwarp,limits=smallest,max_sge=2,max_msg=16m'
         'roce,atomics=glob,swapped=yes,inline_right=no,nothing_needs_key=yes')
 

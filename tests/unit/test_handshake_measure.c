@@ -356,7 +356,7 @@ static void random_fault(struct pair_side *side, uint64_t *random)
 static void both_sides_agree_after_random_faults(void **state)
 {
     (void)state;
-    enum { RUNS = 20000 };
+    enum { RUNS = 5000 };
     size_t connected = 0;
     for (uint64_t seed = 0; seed < RUNS; seed++) {
         uint64_t random = seed;
