@@ -38,7 +38,8 @@ suites=(
     'roce,limits=smallest,atomics=glob,swapped=yes,inline_right=no,nothing_needs_key=yes'
 )
 [[ ${RDMUX_TEST_LEVEL:-normal} != thorough ]] ||
-    suites+=(ib roce iwarp 'iwarp,like=hca' 'ib,limits=smallest' 'ib,like=hca,limits=smallest' 'roce,limits=smallest'
+    suites+=(ib roce iwarp 'iwarp,like=hca' 'ib,limits=smallest' 'ib,like=hca,limits=smallest'
+        'roce,limits=smallest'
         'iwarp,limits=smallest,max_sge=2,max_msg=16m'
         'roce,atomics=glob,swapped=yes,inline_right=no,nothing_needs_key=yes')
 
