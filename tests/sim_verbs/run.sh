@@ -27,11 +27,11 @@ END_OF_USAGE
 }
 
 # Adapters. Each pair of two of these three, a link, a kind of adapter (soft or hca) and a size of its limits, is
-# in one of them, but that InfiniBand is of the kind hca with large limits alone: no soft adapter has that link, and
-# it differs from RoCE in addresses only. So are ibv_wr_*() with a soft adapter; adapters that require rights on a read's sink; the
-# smallest limits over iWARP with a piece for the header, and as much for the longest message; and adapters that
-# do not keep all their claims, where the device self-test finds that and the library emulates. With
-# RDMUX_TEST_LEVEL=thorough also each alone.
+# in one of them, but for InfiniBand, which is of the kind hca, with large limits: no soft adapter has that link,
+# and its provider differs from RoCE's in addresses only. So are ibv_wr_*() with a soft adapter; adapters that
+# require rights on a read's sink; the smallest limits over iWARP with a piece for the header, and as much for the
+# longest message; and adapters that do not keep all their claims, where the device self-test finds that and the
+# library emulates. With RDMUX_TEST_LEVEL=thorough also each alone.
 suites=(
     'ib,like=hca' 'iwarp,wr_api=yes' 'roce,like=hca'
     'iwarp,like=hca,limits=smallest,max_sge=2,max_msg=16m'
