@@ -66,6 +66,13 @@ static size_t retire_jobs(struct shm_ep *ep)
     return count;
 }
 
+/* Returns whether the peer has executed every slot that was published. */
+static bool all_retired(struct shm_ep *ep)
+{
+    (void)retire_jobs(ep);
+    return ep->out.retired == ep->out.head;
+}
+
 static inline bool has_room(struct shm_ep *ep, uint32_t chunk)
 {
     if (shm_producer_has_room(&ep->out, chunk)) {
@@ -254,8 +261,7 @@ static SHM_COLD bool refuse_request(struct shm_ep *ep, struct rdmux_request *req
     if (atomic_load_explicit(&ep->theirs->state, memory_order_acquire) != SHM_OPEN) {
         return false;
     }
-    (void)retire_jobs(ep);
-    if (ep->out.retired != ep->out.head) {
+    if (!all_retired(ep)) {
         return false;
     }
     rdmux_provider_done(&ep->base, request, RDMUX_DENIED);
@@ -338,8 +344,7 @@ static bool finish_write(struct shm_ep *ep, struct rdmux_request *request)
         return tell_message(ep, SHM_NOTICE, request);
     }
     if ((request->flags & RDMUX_PLACED) != 0) {
-        (void)retire_jobs(ep);
-        if (ep->out.retired != ep->out.head) {
+        if (!all_retired(ep)) {
             uint8_t *data;
             if (!has_room(ep, 0)) {
                 return false;
