@@ -14,7 +14,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 rdmux=$RDMUX_PREFIX/bin/rdmux
 [[ -x $rdmux ]] || die "there is no command $rdmux"
 # A case that usually takes well under a second and is not done by then hangs; many broken promises
-# show as hangs.
+# show as hangs. The suite ends most of them itself, after some 10 s, and two of them before this limit.
 readonly case_limit=${MUTANT_CASE_LIMIT:-12}
 readonly cases_at_once=16 # that one run of the suite takes by name
 readonly jobs=${MUTANT_JOBS:-$(($(nproc) * 3))}
@@ -50,7 +50,7 @@ hunt() {
 
 # judge NAME RULE: prints the verdict, with the case that catches the mutant.
 judge() {
-    local name=$1 rule=$2 test_case log=$scratch/$1.log limit=$((2 * case_limit)) rc cases=0
+    local name=$1 rule=$2 test_case log=$scratch/$1.log limit=$((5 * case_limit)) rc cases=0
     while IFS= read -r test_case <&3; do
         cases=$((cases + 1))
         rc=0
