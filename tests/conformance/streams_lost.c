@@ -5,13 +5,19 @@
 #include <signal.h>
 #include <unistd.h>
 
-static void killed_body(struct side *side)
+/* Opens the side and its only stream, which has a cq of its own. */
+static struct end end_open_alone(struct side *side)
 {
-    uint8_t bytes[1000];
     const struct rdmux_ep_attr ep = ep_attr_of(side);
     side_open(side, NULL);
     side_meet(side);
-    struct end end = end_open_with(side, true, &ep);
+    return end_open_with(side, true, &ep);
+}
+
+static void killed_body(struct side *side)
+{
+    uint8_t bytes[1000];
+    struct end end = end_open_alone(side);
     pattern_fill(bytes, sizeof(bytes), side->seed, 0);
     end_put(&end, bytes, sizeof(bytes), 0);
     end_get(&end, bytes, 1, 0);
@@ -51,10 +57,7 @@ static void expect_gone(const struct end *end)
 
 static void surviving_side(struct side *side)
 {
-    const struct rdmux_ep_attr ep = ep_attr_of(side);
-    side_open(side, NULL);
-    side_meet(side);
-    struct end end = end_open_with(side, true, &ep);
+    struct end end = end_open_alone(side);
     uint8_t bytes[1000];
     size_t moved = 0;
     EXPECT_OK(rdmux_stream_wait(end.stream, RDMUX_STREAM_READ, side->patient_ms));
@@ -198,10 +201,7 @@ static void moved_shared(struct side *side)
 
 static void killed_midway_body(struct side *side)
 {
-    const struct rdmux_ep_attr ep = ep_attr_of(side);
-    side_open(side, NULL);
-    side_meet(side);
-    struct end end = end_open_with(side, true, &ep);
+    struct end end = end_open_alone(side);
     struct duplex duplex = duplex_of(&end);
     EXPECT_OK(move_both_ways(&duplex, (uint64_t)8 * CHUNK));
     victim_ready(side);
@@ -216,10 +216,7 @@ static void killed_midway_side(struct side *side)
 
 static void surviving_midway_side(struct side *side)
 {
-    const struct rdmux_ep_attr ep = ep_attr_of(side);
-    side_open(side, NULL);
-    side_meet(side);
-    struct end end = end_open_with(side, true, &ep);
+    struct end end = end_open_alone(side);
     struct duplex duplex = duplex_of(&end);
     EXPECT_STATUS(move_both_ways(&duplex, UINT64_MAX), RDMUX_PEER_GONE);
     EXPECT_OK(rdmux_stream_wait(end.stream, RDMUX_STREAM_END, side->patient_ms));

@@ -9,6 +9,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -356,9 +357,11 @@ static void random_fault(struct pair_side *side, uint64_t *random)
 static void both_sides_agree_after_random_faults(void **state)
 {
     (void)state;
-    enum { RUNS = 5000 };
+    const char *level = getenv("RDMUX_TEST_LEVEL");
+    const bool is_thorough = level != NULL && strcmp(level, "thorough") == 0;
+    const uint64_t runs = is_thorough ? 20000 : 5000;
     size_t connected = 0;
-    for (uint64_t seed = 0; seed < RUNS; seed++) {
+    for (uint64_t seed = 0; seed < runs; seed++) {
         uint64_t random = seed;
         prepare(1 + pair_random(&random) % 4);
         start();
@@ -379,7 +382,7 @@ static void both_sides_agree_after_random_faults(void **state)
         connected += pair.acceptor.done;
         pair_finish(&pair);
     }
-    assert_true(connected > RUNS / 4);
+    assert_true(connected > runs / 4);
 }
 
 int main(void)
