@@ -27,18 +27,19 @@ END_OF_USAGE
 }
 
 # Adapters. Each pair of two of these three, a link, a kind of adapter (soft or hca) and a size of its limits, is
-# in one of them, but for InfiniBand, which is of the kind hca, with large limits: no soft adapter has that link,
-# and its provider differs from RoCE's in addresses only. So are ibv_wr_*() with a soft adapter; adapters that
-# require rights on a read's sink; the smallest limits over iWARP with a piece for the header, and as much for the
-# longest message; and adapters that do not keep all their claims, where the device self-test finds that and the
-# library emulates. With RDMUX_TEST_LEVEL=thorough also each alone.
+# in one of them, but for what tests a provider twice: InfiniBand is of the kind hca, with large limits, as no soft
+# adapter has that link, and its provider differs from RoCE's in addresses only; so RoCE is soft here, with the
+# smallest limits. Elsewhere are ibv_wr_*() with a soft adapter; adapters that require rights on a read's sink; the
+# smallest limits over iWARP with a piece for the header, and as much for the longest message; and adapters that do
+# not keep all their claims, where the device self-test finds that and the library emulates. With
+# RDMUX_TEST_LEVEL=thorough also each alone, and the other pairs.
 suites=(
-    'ib,like=hca' 'iwarp,wr_api=yes' 'roce,like=hca'
+    'ib,like=hca' 'iwarp,wr_api=yes'
     'iwarp,like=hca,limits=smallest,max_sge=2,max_msg=16m'
     'roce,limits=smallest,atomics=glob,swapped=yes,inline_right=no,nothing_needs_key=yes'
 )
 [[ ${RDMUX_TEST_LEVEL:-normal} != thorough ]] ||
-    suites+=(ib roce iwarp 'iwarp,like=hca' 'ib,limits=smallest' 'ib,like=hca,limits=smallest'
+    suites+=(ib roce iwarp 'roce,like=hca' 'iwarp,like=hca' 'ib,limits=smallest' 'ib,like=hca,limits=smallest'
         'roce,limits=smallest'
         'iwarp,limits=smallest,max_sge=2,max_msg=16m'
         'roce,atomics=glob,swapped=yes,inline_right=no,nothing_needs_key=yes')
