@@ -38,6 +38,12 @@ project_files() {
         sed 's|^\./||' | LC_ALL=C sort -u
 }
 
+# matches [GREP-OPTION...] PATTERN: whether a line of standard input matches. It reads all of it, unlike grep -q,
+# which ends at the first match: what writes on then fails, and its pipeline with it, sometimes.
+matches() {
+    (($(grep -c "$@") > 0))
+}
+
 # TAP, the protocol between scripts/test and what it runs:
 #   tap NAME COMMAND...   one case; on failure the command's output is shown as comments
 #   tap_skip NAME WHY     one case that this machine cannot run

@@ -140,7 +140,7 @@ congestion_of_raw() {
         while kill -0 $! && [ -z "$sockets" ]; do sockets=$(ss -tinH | grep -E "bytes_sent:[0-9]{7}"); done
         wait
         echo "$sockets"
-        echo "$sockets" | grep -qw "$2"' sh "$programs/raw_tcp" "$@" 2>/dev/null
+        [ "$(echo "$sockets" | grep -cw "$2")" -gt 0 ]' sh "$programs/raw_tcp" "$@" 2>/dev/null
 }
 
 for control in "reno:raw_tcp is not paced by BBR" "bbr system:raw_tcp is paced as the system has it where that is asked for"; do
@@ -354,7 +354,7 @@ END
 }
 tap "scripts/bench refuses what it does not understand, with the reason" refusals
 helps() {
-    "$root/scripts/bench" --help | grep -q '^usage: ' && (($("$root/scripts/bench" --list | wc -l) > 30))
+    "$root/scripts/bench" --help | matches '^usage: ' && (($("$root/scripts/bench" --list | wc -l) > 30))
 }
 tap "scripts/bench tells how it is used, and its rows" helps
 helps_without_jq() {
@@ -363,7 +363,7 @@ helps_without_jq() {
     for program in bash dirname cat; do
         ln -s "$(command -v "$program")" "$scratch/few/$program"
     done
-    PATH=$scratch/few "$root/scripts/bench" --help | grep -q '^usage: ' || return 1
+    PATH=$scratch/few "$root/scripts/bench" --help | matches '^usage: ' || return 1
     PATH=$scratch/few "$root/scripts/bench" tcp 2>"$scratch/refused" || status=$?
     cat "$scratch/refused"
     ((status == 1)) && grep -q 'jq is missing; scripts/setup' "$scratch/refused"

@@ -124,7 +124,7 @@ a_failure_reports_both_sides_and_the_command_that_repeats_it() {
     for word in 'rule N.1' initiator: target: FAIL 'seed 5'; do
         grep -qF "$word" "$scratch/out" || fail "no '$word' in: $(cat "$scratch/out")"
     done
-    again=$(sed -n 's/^ *again: rdmux //p' "$scratch/out" | head -n 1)
+    again=$(sed -n '/^ *again: rdmux /{s///p;q}' "$scratch/out")
     exits 1 bash -c "'$rdmux' $again"
     grep -q 'rule N.1' "$scratch/out" || fail "$(cat "$scratch/out")"
 }

@@ -126,7 +126,7 @@ describe_build() {
 table_of_compiler() {
     local compiler name=gcc
     compiler=$(cached CMAKE_C_COMPILER)
-    if "$compiler" -dM -E -x c /dev/null | grep -q __clang__; then
+    if "$compiler" -dM -E -x c /dev/null | matches __clang__; then
         name=clang
     fi
     printf '%s/expected-%s-%s.txt\n' "$here" "$name" "$(version_of "$compiler")"

@@ -54,8 +54,8 @@ case_of() {
 # -------------------------------------------------------------------------------------- the built files
 
 library=$(readlink -f "$prefix/lib/librdmux.so" || true)
-[[ -n $library && -e $library ]] || library=$(find "$prefix" -name 'librdmux.so*' -type f | head -n 1)
-plugin=$(find "$prefix" -name rdmux-verbs.so -type f | head -n 1)
+[[ -n $library && -e $library ]] || library=$(find "$prefix" -name 'librdmux.so*' -type f -print -quit)
+plugin=$(find "$prefix" -name rdmux-verbs.so -type f -print -quit)
 
 # has FILE PATTERN OPTION...: readelf's output for the file matches the pattern. Reads all output,
 # as readelf fails if it is cut off.

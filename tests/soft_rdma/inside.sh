@@ -72,7 +72,8 @@ await() {
 
 # An RDMA listener at an address and a TCP listener at a port of this guest, for until_true.
 rdma_listens() {
-    rdma resource show cm_id | grep -F 'state LISTEN' | grep -qF "src-addr $1"
+    local listeners
+    listeners=$(rdma resource show cm_id | grep -F 'state LISTEN') && [[ $listeners == *"src-addr $1"* ]]
 }
 
 tcp_listens() {
