@@ -107,8 +107,7 @@ static void take_move(const struct life *life, struct side *side, const struct r
     if (!life->scenario->has_failover || !is_of_the_path) {
         wrong("the endpoint has moved because of %s, which moves none", name);
     }
-    /* The end of a stream is read off the stream, ahead of older entries of its cq. */
-    if (wc->imm <= side->epoch || (side->has_ended && side->stream == NULL)) {
+    if (wc->imm <= side->epoch || side->end_was_told) {
         wrong("the endpoint has moved from epoch %u to %u", side->epoch, wc->imm);
     }
     side->epoch = wc->imm;
@@ -130,13 +129,14 @@ static void take_event(struct life *life, struct side *side, const struct rdmux_
         life->turned_away_status = wc->status;
     } else if (wc->opcode == RDMUX_WC_CONNECTED) {
         side->is_connected = wc->status == RDMUX_OK;
-        side->has_ended |= wc->status != RDMUX_OK;
+        side->end_was_told |= wc->status != RDMUX_OK;
         take_socket_back(side, wc->status);
     } else if (wc->opcode == RDMUX_WC_DISCONNECTED) {
-        side->has_ended = true;
+        side->end_was_told = true;
     } else if (wc->opcode == RDMUX_WC_PATH_CHANGED) {
         take_move(life, side, wc);
     }
+    side->has_ended |= side->end_was_told;
     for (size_t i = 0; wc->opcode == RDMUX_WC_REMOTE_READY && i < REMOTES_MAX; i++) {
         if (life->remotes[i] == wc->context) {
             life->remote_answered[i] = true;

@@ -79,6 +79,7 @@ struct side {
     int socket; /* that was given to rdmux_adopt(); 0: none */
     bool is_connected;
     bool has_ended;
+    bool end_was_told; /* by an entry; a stream's end is also read off the stream, ahead of older entries */
     size_t entries;
     size_t moves;   /* moves reported by its entries */
     uint32_t epoch; /* of the last of them */
