@@ -4,7 +4,8 @@
  * session takes some 47 KiB in OpenSSL, and malloc does not return the memory of thousands of them.
  * So a listener has a bounded number of places. A connection without a place waits, at the cost of
  * what the kernel keeps. It takes a free place, or the place of a peer that does not continue its
- * handshake. All under step_lock.
+ * handshake and whose address has as many places as its own, or more: an address cannot displace
+ * peers of others by opening many connections. All under step_lock.
  */
 #include "api/accept/sessions.h"
 
@@ -13,32 +14,48 @@
 #include "api/accept/pending_connection.h"
 #include "api/loop/service.h"
 
+#include <sys/socket.h>
+
 enum {
     PLACES = 512,
     IDLE_MS = 250, /* maximum time for a peer's next flight while others wait for a place */
 };
 
-/* Returns the oldest idle connection of the address that has the most places. NULL: none has been
- * idle for IDLE_MS. */
-static struct rdmux_pending_connection *find_idle_pending(struct rdmux_listener *listener)
+/* Returns true if the peer's next flight, or its end, has arrived and is unread. */
+static bool has_news(const struct rdmux_pending_connection *pending)
+{
+    char byte;
+    return recv(pending->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0;
+}
+
+/* Selects the connection whose place `newcomer` takes: the oldest idle one of the address that has
+ * the most places, and no fewer than the newcomer's address. NULL: there is none. */
+static struct rdmux_pending_connection *find_idle_pending(struct rdmux_listener *listener,
+                                                          const struct rdmux_pending_connection *newcomer)
 {
     struct rdmux_pending_connection *found = NULL;
     uint64_t now_ns = rdmux_now(listener->fabric);
     for (struct rdmux_list *at = listener->places.next; at != &listener->places; at = at->next) {
         struct rdmux_pending_connection *pending = RDMUX_CONTAINER(
             at, struct rdmux_pending_connection, place_link);
-        if (pending->stage != RDMUX_PENDING_STEPPING &&
-            now_ns - pending->idle_since_ns >= IDLE_MS * UINT64_C(1000000) &&
-            (found == NULL || pending->quota->places > found->quota->places)) {
+        if (pending->stage == RDMUX_PENDING_STEPPING ||
+            now_ns - pending->idle_since_ns < IDLE_MS * UINT64_C(1000000) ||
+            pending->quota->places < newcomer->quota->places ||
+            (found != NULL && pending->quota->places <= found->quota->places)) {
+            continue;
+        }
+        if (has_news(pending)) {
+            pending->idle_since_ns = now_ns; /* this process is late, not the peer */
+        } else {
             found = pending;
         }
     }
     return found;
 }
 
-/* Wakes the next connection that waits: of the address with the fewest places, the longest-waiting
- * one. */
-static void call_next(struct rdmux_listener *listener)
+/* Returns the next connection that waits: of the address with the fewest places, the
+ * longest-waiting one. NULL: none waits. */
+static struct rdmux_pending_connection *find_next(struct rdmux_listener *listener)
 {
     struct rdmux_pending_connection *next = NULL;
     for (struct rdmux_list *at = listener->hopeful.next; at != &listener->hopeful; at = at->next) {
@@ -48,9 +65,7 @@ static void call_next(struct rdmux_listener *listener)
             next = pending;
         }
     }
-    if (next != NULL) {
-        rdmux_service_call(listener->fabric, &next->watch);
-    }
+    return next;
 }
 
 bool rdmux_session_take_place(struct rdmux_pending_connection *pending)
@@ -61,7 +76,7 @@ bool rdmux_session_take_place(struct rdmux_pending_connection *pending)
     }
     rdmux_list_remove(&pending->place_link);
     if (listener->place_count >= PLACES) {
-        struct rdmux_pending_connection *idle = find_idle_pending(listener);
+        struct rdmux_pending_connection *idle = find_idle_pending(listener, pending);
         if (idle == NULL) {
             rdmux_list_append(&listener->hopeful, &pending->place_link);
             return false;
@@ -84,14 +99,17 @@ void rdmux_session_leave_place(struct rdmux_pending_connection *pending)
         pending->quota->places--;
         listener->place_count--;
     }
-    if (listener->place_count < PLACES) {
-        call_next(listener);
+    struct rdmux_pending_connection *next = find_next(listener);
+    if (next != NULL && listener->place_count < PLACES) {
+        rdmux_service_call(listener->fabric, &next->watch);
     }
 }
 
 void rdmux_session_timer(struct rdmux_listener *listener)
 {
-    if (!rdmux_list_empty(&listener->hopeful) && find_idle_pending(listener) != NULL) {
-        call_next(listener);
+    /* If there is a place for any that waits, there is one for the next. */
+    struct rdmux_pending_connection *next = find_next(listener);
+    if (next != NULL && find_idle_pending(listener, next) != NULL) {
+        rdmux_service_call(listener->fabric, &next->watch);
     }
 }

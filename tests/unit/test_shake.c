@@ -2,6 +2,7 @@
 /* Scheduling of the handshakes of pending connections: whose turn it is, which thread runs it, and
  * whom it delays. The test holds up steps, so that it sees the order and times nothing. */
 #include "api/accept/listener.h"
+#include "api/accept/pending_connection.h"
 #include "api/accept/shake.h"
 #include "api/accept/turns.h"
 #include "api/core/fabric.h"
@@ -309,6 +310,9 @@ static void a_stranger_is_dropped_in_time_while_its_handshake_is_under_way(void 
     close_pair(&pair);
 }
 
+/* As in api/accept/sessions.c. */
+enum { PLACES = 512, IDLE_MS = 250 };
+
 static _Atomic uint64_t stopped_clock_ns = 1;
 
 static uint64_t read_stopped_clock(void *user)
@@ -346,6 +350,51 @@ static size_t count_hopeful(const struct pair *pair)
     return count;
 }
 
+/* Waits until so many clients have sent enough for a session, and have none. */
+static void await_hopeful(const struct pair *pair, size_t count)
+{
+    uint64_t until = now_ms() + PATIENT_MS;
+    while (count_hopeful(pair) < count) {
+        assert_true(now_ms() < until);
+        pause_ms(1);
+    }
+}
+
+/* Waits until so many sessions wait for the peer's next flight. */
+static void await_flights(const struct pair *pair, size_t sessions)
+{
+    const struct rdmux_list *places = &pair->listener->places;
+    uint64_t until = now_ms() + PATIENT_MS;
+    for (size_t waiting = 0; waiting < sessions;) {
+        waiting = 0;
+        rdmux_service_lock(pair->fabric_b);
+        for (struct rdmux_list *at = places->next; at != places; at = at->next) {
+            const struct rdmux_pending_connection *pending = RDMUX_CONTAINER(
+                at, struct rdmux_pending_connection, place_link);
+            waiting += pending->stage == RDMUX_PENDING_SHAKING;
+        }
+        rdmux_service_unlock(pair->fabric_b);
+        assert_true(now_ms() < until);
+        pause_ms(1);
+    }
+}
+
+/* Waits until the newest connection's HELLO is read. */
+static void await_greeting(const struct pair *pair, uint32_t connections)
+{
+    const struct rdmux_list *silent = &pair->listener->silent;
+    uint64_t until = now_ms() + PATIENT_MS;
+    for (bool greeted = false; !greeted;) {
+        rdmux_service_lock(pair->fabric_b);
+        const struct rdmux_pending_connection *newest = RDMUX_CONTAINER(
+            silent->prev, struct rdmux_pending_connection, link);
+        greeted = pair->listener->count == connections && newest->stage == RDMUX_PENDING_SHAKING;
+        rdmux_service_unlock(pair->fabric_b);
+        assert_true(now_ms() < until);
+        pause_ms(1);
+    }
+}
+
 static size_t steps_queued(void)
 {
     pthread_mutex_lock(&gate.lock);
@@ -358,7 +407,7 @@ static size_t steps_queued(void)
  * more arrive. */
 static void sessions_are_bounded_and_a_free_one_goes_to_another_address(void **state)
 {
-    enum { PLACES = 512, MORE = 32, IDLE_MS = 250 };
+    enum { MORE = 32 };
     struct pair pair;
     int *fds = calloc(PLACES + MORE, sizeof(*fds));
     (void)state;
@@ -374,12 +423,9 @@ static void sessions_are_bounded_and_a_free_one_goes_to_another_address(void **s
     }
     int other = begin_handshake(&pair, "127.0.0.1");
     int last = begin_handshake(&pair, "127.0.0.3");
-    uint64_t until = now_ms() + PATIENT_MS;
-    while (count_hopeful(&pair) < MORE + 2) {
-        assert_true(now_ms() < until);
-        pause_ms(1);
-    }
+    await_hopeful(&pair, MORE + 2);
     assert_int_equal(steps_queued(), PLACES);
+    await_flights(&pair, PLACES);
 
     atomic_fetch_add(&stopped_clock_ns, IDLE_MS * UINT64_C(1000000));
 
@@ -391,6 +437,75 @@ static void sessions_are_bounded_and_a_free_one_goes_to_another_address(void **s
     close(other);
     close(last);
     for (size_t i = 0; i < PLACES + MORE; i++) {
+        close(fds[i]);
+    }
+    free(fds);
+    close_pair(&pair);
+}
+
+/* A slow peer, all places but one held by clients of another address that are not idle yet, and one
+ * more of these. */
+static void an_address_with_many_sessions_takes_none_of_an_address_with_one(void **state)
+{
+    struct pair pair;
+    int *fds = calloc(PLACES, sizeof(*fds));
+    (void)state;
+    assert_non_null(fds);
+    (void)raise_descriptors();
+    open_sides_without_time(&pair);
+    int slow = begin_handshake(&pair, "127.0.0.1");
+    await_flights(&pair, 1);
+    atomic_fetch_add(&stopped_clock_ns, IDLE_MS * UINT64_C(1000000));
+    for (size_t i = 0; i < PLACES - 1; i++) {
+        fds[i] = begin_handshake(&pair, "127.0.0.2");
+    }
+    await_flights(&pair, PLACES);
+
+    fds[PLACES - 1] = begin_handshake(&pair, "127.0.0.2");
+
+    await_hopeful(&pair, 1);
+    assert_false(is_dropped(slow, 0));
+    atomic_fetch_add(&stopped_clock_ns, IDLE_MS * UINT64_C(1000000));
+    await_count(&gate.done, PLACES + 1);
+    assert_true(is_dropped(fds[0], PATIENT_MS)); /* of its own address, the oldest */
+    assert_false(is_dropped(slow, 0));
+    close(slow);
+    for (size_t i = 0; i < PLACES; i++) {
+        close(fds[i]);
+    }
+    free(fds);
+    close_pair(&pair);
+}
+
+/* The listener's process gets no processor, while the peer's next flight arrives. */
+static void a_session_whose_next_flight_is_unread_is_not_idle(void **state)
+{
+    struct pair pair;
+    int *fds = calloc(PLACES, sizeof(*fds));
+    uint8_t opening[2048];
+    (void)state;
+    assert_non_null(fds);
+    (void)raise_descriptors();
+    open_sides_without_time(&pair);
+    for (size_t i = 0; i < PLACES; i++) {
+        fds[i] = begin_handshake(&pair, "127.0.0.2");
+    }
+    await_flights(&pair, PLACES);
+    size_t size = make_opening_of_tls(pair.fabric_a, opening);
+    int newcomer = dial_from(pair.address, "127.0.0.1");
+    send_bytes(newcomer, opening, RDMUX_HELLO_SIZE + 1);
+    await_greeting(&pair, PLACES + 1);
+
+    rdmux_service_lock(pair.fabric_b);
+    send_bytes(newcomer, opening + RDMUX_HELLO_SIZE + 1, size - RDMUX_HELLO_SIZE - 1);
+    send_bytes(fds[0], "\x16", 1); /* of a record */
+    atomic_fetch_add(&stopped_clock_ns, IDLE_MS * UINT64_C(1000000));
+    rdmux_service_unlock(pair.fabric_b);
+
+    assert_true(is_dropped(fds[1], PATIENT_MS));
+    assert_false(is_dropped(fds[0], 0));
+    close(newcomer);
+    for (size_t i = 0; i < PLACES; i++) {
         close(fds[i]);
     }
     free(fds);
@@ -442,6 +557,8 @@ int main(void)
         cmocka_unit_test(a_listener_closes_while_a_handshake_is_under_way),
         cmocka_unit_test(a_stranger_is_dropped_in_time_while_its_handshake_is_under_way),
         cmocka_unit_test(sessions_are_bounded_and_a_free_one_goes_to_another_address),
+        cmocka_unit_test(an_address_with_many_sessions_takes_none_of_an_address_with_one),
+        cmocka_unit_test(a_session_whose_next_flight_is_unread_is_not_idle),
         cmocka_unit_test(a_fabric_without_threads_does_one_step_at_a_time),
     };
     return cmocka_run_group_tests_name("shake", tests, make_auth_folder, remove_auth_folder);
