@@ -13,9 +13,9 @@ root=${RDMUX_SOURCE:-$(cd "$here/../.." && pwd)}
 build=${RDMUX_BUILD:-$root/build/dev}
 peers=$build/tests/peers/peers
 simulation=$build/lib/libsimverbs.so
-# A busy machine may leave a process without a processor for some hundred milliseconds, and its peer calls it gone if
+# A busy machine may leave a process without a processor for a second, and its peer calls it gone if
 # that is the liveness time.
-liveness=1500 # ms
+liveness=3000 # ms
 rounds=1
 [[ ${RDMUX_TEST_LEVEL:-normal} != thorough ]] || rounds=10
 PATH=$PATH:/usr/sbin:/sbin
@@ -126,7 +126,7 @@ of_provider() {
         notices "$1" stop busy --manual us
     # Heartbeats so far apart that the peer's host answers one before the silence is long enough.
     case_alone "a connection that the peer's host has forgotten is noticed $on" "$1" half-open idle \
-        --liveness 2000
+        --liveness 4000
     tap "a peer that takes nothing costs no memory $on" keep_figure over "$1" "$peers" flood --paths "$1"
 }
 
