@@ -22,7 +22,7 @@ enum {
 };
 
 /* Returns true if the peer's next flight, or its end, has arrived and is unread. */
-static bool has_news(const struct rdmux_pending_connection *pending)
+static bool has_flight(const struct rdmux_pending_connection *pending)
 {
     char byte;
     return recv(pending->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0;
@@ -30,8 +30,8 @@ static bool has_news(const struct rdmux_pending_connection *pending)
 
 /* Selects the connection whose place `newcomer` takes: the oldest idle one of the address that has
  * the most places, and no fewer than the newcomer's address. NULL: there is none. */
-static struct rdmux_pending_connection *find_idle_pending(struct rdmux_listener *listener,
-                                                          const struct rdmux_pending_connection *newcomer)
+static struct rdmux_pending_connection *find_idle_pending(
+    struct rdmux_listener *listener, const struct rdmux_pending_connection *newcomer)
 {
     struct rdmux_pending_connection *found = NULL;
     uint64_t now_ns = rdmux_now(listener->fabric);
@@ -44,7 +44,7 @@ static struct rdmux_pending_connection *find_idle_pending(struct rdmux_listener 
             (found != NULL && pending->quota->places <= found->quota->places)) {
             continue;
         }
-        if (has_news(pending)) {
+        if (has_flight(pending)) {
             pending->idle_since_ns = now_ns; /* this process is late, not the peer */
         } else {
             found = pending;
@@ -55,7 +55,7 @@ static struct rdmux_pending_connection *find_idle_pending(struct rdmux_listener 
 
 /* Returns the next connection that waits: of the address with the fewest places, the
  * longest-waiting one. NULL: none waits. */
-static struct rdmux_pending_connection *find_next(struct rdmux_listener *listener)
+static struct rdmux_pending_connection *next_hopeful(struct rdmux_listener *listener)
 {
     struct rdmux_pending_connection *next = NULL;
     for (struct rdmux_list *at = listener->hopeful.next; at != &listener->hopeful; at = at->next) {
@@ -99,8 +99,9 @@ void rdmux_session_leave_place(struct rdmux_pending_connection *pending)
         pending->quota->places--;
         listener->place_count--;
     }
-    struct rdmux_pending_connection *next = find_next(listener);
-    if (next != NULL && listener->place_count < PLACES) {
+    struct rdmux_pending_connection *next = listener->place_count < PLACES ? next_hopeful(listener)
+                                                                           : NULL;
+    if (next != NULL) {
         rdmux_service_call(listener->fabric, &next->watch);
     }
 }
@@ -108,7 +109,7 @@ void rdmux_session_leave_place(struct rdmux_pending_connection *pending)
 void rdmux_session_timer(struct rdmux_listener *listener)
 {
     /* If there is a place for any that waits, there is one for the next. */
-    struct rdmux_pending_connection *next = find_next(listener);
+    struct rdmux_pending_connection *next = next_hopeful(listener);
     if (next != NULL && find_idle_pending(listener, next) != NULL) {
         rdmux_service_call(listener->fabric, &next->watch);
     }
