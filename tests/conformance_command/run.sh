@@ -277,9 +277,10 @@ a_case_that_hangs_reports_where_its_threads_wait() {
     local suite sides=''
     "$rdmux" conformance --provider tcp --case 'an idle cq that is armed' >"$scratch/out" 2>&1 &
     suite=$!
+    # A side leads a process group; the child that lists the providers does not.
     until [[ -n $sides ]]; do
         kill -0 "$suite" 2>/dev/null || fail "the suite has ended: $(cat "$scratch/out")"
-        sides=$(<"/proc/$suite/task/$suite/children")
+        sides=$(ps -o pid=,pgid= --ppid "$suite" | awk '$1 == $2 { print $1 }')
     done
     # shellcheck disable=SC2086
     kill -STOP $sides
