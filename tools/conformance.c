@@ -20,6 +20,7 @@ enum {
     BAR_WIDTH = 28,
     REPLAY_MAX = 2048 + SEQUENCE_TEXT_MAX,
     PATIENCE_MAX = 1000,
+    PROVIDERS_S = 60, /* after which a plug-in that lists its paths counts as hung */
     SHRINK_MS = 30000,
     SHRINK_THOROUGH_MS = 300000,
 };
@@ -94,6 +95,7 @@ static bool read_providers(const struct option_list *plugins, char *text, size_t
     }
     pid_t pid = fork();
     if (pid == 0) {
+        (void)alarm(PROVIDERS_S);
         write_providers(plugins, ends[1]);
     }
     (void)close(ends[1]);
