@@ -3,17 +3,36 @@
  * them. */
 #include "harness.h"
 
+#include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* --------------------------------------------------------------- reads that cross with a revoke */
 
-enum { BIG = 1 << 20, READS = 16, ROUNDS = 3, OLD = 0xaa, NEW = 0x55 };
+enum { BIG = 1 << 20, READS = 16, ROUNDS = 4, ANSWER_POLLS = 1000, OLD = 0xaa, NEW = 0x55 };
+
+/* In these rounds the importer stops itself behind its first reads. It has taken nothing then, so
+ * its socket still has the small buffer of a new one, and an answer is in the midst. In the others
+ * it is stopped at any time, by when the buffer may have grown enough for all answers. */
+static bool stops_itself(unsigned round)
+{
+    return round % 2 == 0;
+}
+
+/* Answers reads until whatever lies between owner and importer takes no more. */
+static void answer_reads(struct side *side)
+{
+    for (unsigned i = 0; i < ANSWER_POLLS; i++) {
+        (void)queue_poll(&side->queue);
+        (void)sched_yield();
+    }
+}
 
 /* The importer is a third process, stopped in the middle of its reads. Meanwhile the initiator, the
  * region's owner, revokes the region and refills it. The importer has a second endpoint to the same
- * owner. There are several rounds, because in some no read crosses by chance. */
+ * owner. */
 static void crossing_initiator(struct side *side)
 {
     side_open_pair(side, NULL);
@@ -25,6 +44,7 @@ static void crossing_initiator(struct side *side)
         memset(region.addr, OLD, BIG);
         give_token(side, &region);
         BARRIER(side); /* the importer is stopped */
+        answer_reads(side);
         EXPECT_OK(rdmux_mr_revoke(region.mr));
         memset(region.addr, NEW, BIG);
         BARRIER(side); /* the importer may run again */
@@ -52,7 +72,7 @@ static bool take_read(struct side *side, const struct rdmux_ep *ep, const uint8_
 }
 
 /* Reads, READS at a time, until the revocation is known or a read is refused. */
-static void read_on(struct side *side, struct rdmux_ep *ep, uint8_t *bytes)
+static void read_on(struct side *side, struct rdmux_ep *ep, uint8_t *bytes, unsigned round)
 {
     struct rdmux_remote *remote = take_remote(side, ep);
     enum rdmux_status status = RDMUX_OK;
@@ -66,9 +86,12 @@ static void read_on(struct side *side, struct rdmux_ep *ep, uint8_t *bytes)
             posted += status == RDMUX_OK;
             continue;
         }
+        if (stops_itself(round) && done == 0) {
+            EXPECT(raise(SIGSTOP) == 0, "raise: %s", strerror(errno));
+        }
         goes_well = take_read(side, ep, bytes + done % READS * BIG);
         done++;
-        if (done == 20) {
+        if (!stops_itself(round) && done == 20) {
             victim_ready(side); /* the process is stopped at any time from here on */
         }
     }
@@ -92,7 +115,7 @@ static void crossing_importer(struct side *side)
     side_open_pair(side, NULL);
     struct rdmux_ep *other = side->ep;
     for (unsigned round = 0; round < ROUNDS; round++) {
-        read_on(side, side_pair(side, NULL), bytes);
+        read_on(side, side_pair(side, NULL), bytes, round);
         exercise(side, &side->queue, other);
     }
     victim_ready(side);
@@ -106,8 +129,11 @@ static void crossing_target(struct side *side)
     struct victim victim;
     victim_start(&victim, side, crossing_importer);
     for (unsigned round = 0; round < ROUNDS; round++) {
-        victim_await(&victim);
-        victim_signal(&victim, SIGSTOP);
+        if (!stops_itself(round)) {
+            victim_await(&victim);
+            victim_signal(&victim, SIGSTOP);
+        }
+        victim_await_stop(&victim);
         BARRIER(side);
         BARRIER(side);
         victim_signal(&victim, SIGCONT);

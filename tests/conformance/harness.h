@@ -438,6 +438,8 @@ void victim_ready(struct side *side);
 /* Called in the target: waits for victim_ready(). */
 void victim_await(struct victim *victim);
 void victim_signal(const struct victim *victim, int signal);
+/* Called in the target: waits until SIGSTOP, its own or the target's, has stopped the victim. */
+void victim_await_stop(const struct victim *victim);
 /* Kills the victim unless it was killed before, and reaps it. */
 void victim_end(struct victim *victim);
 

@@ -152,6 +152,15 @@ void victim_signal(const struct victim *victim, int signal)
     EXPECT(kill(victim->pid, signal) == 0, "kill: %s", strerror(errno));
 }
 
+void victim_await_stop(const struct victim *victim)
+{
+    int status = 0;
+    STAND("victim_await_stop");
+    while (waitpid(victim->pid, &status, WUNTRACED) < 0 && errno == EINTR) {
+    }
+    EXPECT(WIFSTOPPED(status), "the third process ended before it was stopped");
+}
+
 void victim_end(struct victim *victim)
 {
     if (victim->pid > 0) {
