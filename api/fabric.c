@@ -11,28 +11,29 @@
 #include "api/loop/worker.h"
 #include "api/object/offer.h"
 #include "api/object/peer_process.h"
+#include "api/object/shared_stats.h"
 #include "api/object/target.h"
+#include "api/system/system.h"
 #include "negotiation/auth.h"
 #include "negotiation/filter.h"
 #include "negotiation/openssl_life.h"
 #include "providers/registry.h"
+#ifndef RDMUX_POSIX_ONLY
 #include "shm/shm_provider.h"
+#endif
 #include "tcp_fallback/tcp_provider.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/membarrier.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 enum {
     KNOWN_FABRIC_FLAGS = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_SERVICE_THREAD |
                          RDMUX_FABRIC_NO_WORKER_THREAD | RDMUX_FABRIC_NO_DEFAULT_PLUGINS |
-                         RDMUX_FABRIC_FIND_REGIONS,
+                         RDMUX_FABRIC_FIND_REGIONS | RDMUX_FABRIC_SHARE_STATS,
 };
 
 static uint64_t monotonic_ns(void *user)
@@ -44,30 +45,6 @@ static uint64_t monotonic_ns(void *user)
 }
 
 /* -------------------------------------------------------------------------------------- options */
-
-static enum rdmux_status take_log_environment(struct rdmux_fabric *fabric, const char *text)
-{
-    static const char *const names[] = { "none", "error", "warn", "info", "debug", "trace" };
-    size_t length = strcspn(text, ":");
-    for (uint32_t level = 0; level < RDMUX_COUNT_OF(names); level++) {
-        if (strlen(names[level]) != length || strncmp(names[level], text, length) != 0) {
-            continue;
-        }
-        fabric->hooks.log_level = level > fabric->hooks.log_level ? level : fabric->hooks.log_level;
-        if (text[length] == ':') {
-            fabric->hooks.log_fd = open(text + length + 1,
-                                        O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
-            if (fabric->hooks.log_fd < 0) {
-                return rdmux_fail(RDMUX_IO, "RDMUX_LOG: cannot write to \"%s\": %s",
-                                  text + length + 1, strerror(errno));
-            }
-        }
-        return RDMUX_OK;
-    }
-    return rdmux_fail(RDMUX_INVALID,
-                      "RDMUX_LOG \"%s\" is not LEVEL[:FILE] with error, warn, info, debug or trace",
-                      text);
-}
 
 static enum rdmux_status check_plugins(const struct rdmux_fabric_attr *attr)
 {
@@ -131,30 +108,12 @@ static enum rdmux_status take_attr(const struct rdmux_fabric_attr *from,
 
 /* ----------------------------------------------------------------------------------------- life */
 
-static bool register_membarrier(void)
-{
-    return syscall(__NR_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
-}
-
-/* Registers here, before the fabric starts threads, what shm registers when its domain is opened.
- * In a process with threads the kernel waits for all processors of the machine: 900 ms were seen on
- * a busy one, which rdmux_cq_poll() would then take. */
-static void register_global_membarrier(void)
-{
-    (void)syscall(__NR_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);
-}
-
 static enum rdmux_status map_alive(struct rdmux_fabric *fabric)
 {
-    long page = sysconf(_SC_PAGESIZE);
-    uint32_t *alive = mmap(NULL, (size_t)page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                           -1, 0);
-    if (alive == MAP_FAILED) {
+    uint32_t *alive = rdmux_pages_map(sizeof(*alive), RDMUX_PAGES_WIPED);
+    if (alive == NULL) {
         return rdmux_fail(RDMUX_NO_MEMORY, "rdmux_fabric_open: out of memory");
     }
-    madvise(alive, (size_t)page,
-            /* before Linux 4.14: not supported, a child does not see that its fabric is dead */
-            MADV_WIPEONFORK);
     *alive = 1;
     fabric->alive = alive;
     return RDMUX_OK;
@@ -163,7 +122,7 @@ static enum rdmux_status map_alive(struct rdmux_fabric *fabric)
 static void unmap_alive(struct rdmux_fabric *fabric)
 {
     if (fabric->alive != NULL) {
-        munmap((void *)(uintptr_t)fabric->alive, (size_t)sysconf(_SC_PAGESIZE));
+        rdmux_pages_unmap((void *)(uintptr_t)fabric->alive, sizeof(*fabric->alive));
     }
 }
 
@@ -171,6 +130,7 @@ static void take_hooks(struct rdmux_fabric *fabric, const struct rdmux_fabric_at
 {
     fabric->hooks.flags = attr->flags;
     fabric->hooks.log = attr->log;
+    fabric->hooks.log_event = attr->log_event;
     fabric->hooks.log_user = attr->log_user;
     fabric->hooks.log_level = attr->log_level;
     fabric->hooks.log_fd = -1;
@@ -189,6 +149,7 @@ static void take_hooks(struct rdmux_fabric *fabric, const struct rdmux_fabric_at
 static void destroy_fabric(struct rdmux_fabric *fabric)
 {
     rdmux_service_stop(fabric);
+    rdmux_shared_stats_close(fabric);
     rdmux_shakes_stop(fabric);
     rdmux_worker_stop(fabric);
     for (size_t i = fabric->domain_count; i-- > 0;) {
@@ -207,9 +168,7 @@ static void destroy_fabric(struct rdmux_fabric *fabric)
     pthread_mutex_destroy(&fabric->hooks.secrets_lock);
     pthread_mutex_destroy(&fabric->lock);
     pthread_mutex_destroy(&fabric->setup_lock);
-    if (fabric->hooks.log_fd >= 0) {
-        close(fabric->hooks.log_fd);
-    }
+    rdmux_log_close(fabric);
     unmap_alive(fabric);
     void (*release)(void *user, void *memory) = fabric->hooks.release;
     void *user = fabric->hooks.allocate_user;
@@ -221,14 +180,30 @@ static void destroy_fabric(struct rdmux_fabric *fabric)
 }
 
 static const struct rdmux_provider_ops *const built_in[] = {
+#ifndef RDMUX_POSIX_ONLY
     &rdmux_shm_provider,
+#endif
     &rdmux_tcp_provider,
     NULL,
 };
 
+static uint64_t run_timers(struct rdmux_fabric *fabric, uint64_t now_ns)
+{
+    uint64_t listeners_ns = rdmux_listeners_timers(fabric, now_ns);
+    uint64_t stats_ns = rdmux_shared_stats_timer(fabric, now_ns);
+    return listeners_ns < stats_ns ? listeners_ns : stats_ns;
+}
+
+static bool shares_stats(const struct rdmux_fabric_attr *attr, bool environment)
+{
+    const char *setting = environment ? rdmux_environment("RDMUX_STATS") : NULL;
+    return (attr->flags & RDMUX_FABRIC_SHARE_STATS) != 0 ||
+           (setting != NULL && strcmp(setting, "1") == 0);
+}
+
 static const struct rdmux_service_steps service_steps = {
     .handshakes = rdmux_shakes_step,
-    .timers = rdmux_listeners_timers,
+    .timers = run_timers,
     .cqs = rdmux_cq_service_step,
 };
 
@@ -268,35 +243,38 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
     rdmux_list_init(&fabric->reconnects);
     rdmux_list_init(&fabric->served_cqs);
     atomic_store(&fabric->next_id, 1);
-    fabric->processors = sysconf(_SC_NPROCESSORS_ONLN);
-    fabric->has_membarrier = register_membarrier();
+    fabric->processors = rdmux_processors();
+    fabric->has_membarrier = rdmux_membarrier_register();
 
     bool environment = (all.flags & RDMUX_FABRIC_IGNORE_ENVIRONMENT) == 0;
-    const char *log_text = environment ? secure_getenv("RDMUX_LOG") : NULL;
+    const char *log_text = environment ? rdmux_environment("RDMUX_LOG") : NULL;
     rdmux_openssl_keep();
     status = map_alive(fabric);
     if (status == RDMUX_OK) {
         status = rdmux_exit_register();
     }
     if (status == RDMUX_OK && log_text != NULL && *log_text != '\0') {
-        status = take_log_environment(fabric, log_text);
+        status = rdmux_log_take_setting(fabric, log_text);
     }
     if (status == RDMUX_OK) {
         status = rdmux_random(fabric, fabric->process, sizeof(fabric->process));
     }
     if (status == RDMUX_OK) {
         status = rdmux_registry_fill(&fabric->registry, fabric, built_in, &all,
-                                     environment ? secure_getenv("RDMUX_PROVIDER_DIR") : NULL);
+                                     environment ? rdmux_environment("RDMUX_PROVIDER_DIR") : NULL);
     }
     if (status == RDMUX_OK) {
-        status = rdmux_fabric_intersect_filters(fabric, all.paths,
-                                                environment ? secure_getenv("RDMUX_PATHS") : NULL);
+        status = rdmux_fabric_intersect_filters(
+            fabric, all.paths, environment ? rdmux_environment("RDMUX_PATHS") : NULL);
     }
     if (status == RDMUX_OK && all.auth != NULL) {
         status = rdmux_auth_create(fabric, &auth_host, all.auth, &fabric->auth);
     }
     if (status == RDMUX_OK && rdmux_filter_allows(fabric->filter, "shm")) {
-        register_global_membarrier();
+        /* Before the fabric starts threads, what shm registers when its domain is opened. In a
+         * process with threads the kernel waits for all processors of the machine: 900 ms were seen
+         * on a busy one, which rdmux_cq_poll() would then take. */
+        rdmux_membarrier_register_global();
     }
     if (status == RDMUX_OK) {
         status = rdmux_region_table_create(fabric);
@@ -312,6 +290,9 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
     }
     if (status == RDMUX_OK) {
         status = rdmux_service_create(fabric, &service_steps);
+    }
+    if (status == RDMUX_OK && shares_stats(&all, environment)) {
+        status = rdmux_shared_stats_open(fabric);
     }
     if (status != RDMUX_OK) {
         destroy_fabric(fabric);
@@ -400,7 +381,9 @@ enum rdmux_status rdmux_fabric_stats(struct rdmux_fabric *fabric, struct rdmux_f
 
 int rdmux_fabric_fd(struct rdmux_fabric *fabric)
 {
-    return fabric == NULL || *fabric->alive == 0 ? -1 : rdmux_service_fd(fabric);
+    return fabric == NULL || *fabric->alive == 0 ? -1
+           : RDMUX_POLLER_IS_DESCRIPTOR          ? rdmux_service_fd(fabric)
+                                                 : -1;
 }
 
 enum rdmux_status rdmux_fabric_progress(struct rdmux_fabric *fabric)

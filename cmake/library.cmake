@@ -2,7 +2,7 @@
 # All sources are compiled once, position independent, into rdmux_objects; the shared and the static
 # library are two ways to package them. Each folder's CMakeLists.txt adds its own sources.
 add_library(rdmux_objects OBJECT)
-rdmux_project_target(rdmux_objects)
+rdmux_library_target(rdmux_objects)
 rdmux_harden(rdmux_objects)
 target_include_directories(rdmux_objects PRIVATE ${PROJECT_SOURCE_DIR}
                                                  ${PROJECT_SOURCE_DIR}/api/include)
@@ -11,6 +11,10 @@ target_compile_definitions(rdmux_objects PRIVATE
 # The one folder of plug-ins that setuid programs search, whatever is beside the library.
 target_compile_definitions(rdmux_objects PRIVATE
                            RDMUX_PLUGIN_FOLDER="${CMAKE_INSTALL_FULL_LIBDIR}/rdmux")
+if(RDMUX_TRACE_POINTS AND RDMUX_SDT_INCLUDE)
+    target_compile_definitions(rdmux_objects PRIVATE RDMUX_HAVE_SDT=1)
+    target_include_directories(rdmux_objects SYSTEM PRIVATE ${RDMUX_SDT_INCLUDE})
+endif()
 target_link_libraries(rdmux_objects PRIVATE Threads::Threads)
 set(crypto_library)
 if(OPENSSL_FOUND)
@@ -19,7 +23,11 @@ if(OPENSSL_FOUND)
 endif()
 set_target_properties(rdmux_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
 
-foreach(folder api negotiation providers shm tcp_fallback stream)
+set(library_folders api negotiation providers shm tcp_fallback stream)
+if(RDMUX_POSIX_ONLY)
+    list(REMOVE_ITEM library_folders shm)
+endif()
+foreach(folder IN LISTS library_folders)
     if(EXISTS ${PROJECT_SOURCE_DIR}/${folder}/CMakeLists.txt)
         add_subdirectory(${folder})
     endif()

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 # The plug-in rdmux-verbs.so: InfiniBand, RoCE and iWARP. It links libibverbs and librdmacm the
 # ordinary way. Without their headers the build reports that it leaves the plug-in out.
+set(verbs_provides "InfiniBand, RoCE, iWARP")
+if(NOT RDMUX_VERBS)
+    set(verbs_absent "RDMUX_VERBS is OFF")
+    return()
+endif()
 find_path(RDMUX_IBVERBS_INCLUDE infiniband/verbs.h)
 find_library(RDMUX_IBVERBS_LIBRARY ibverbs)
 find_path(RDMUX_RDMACM_INCLUDE rdma/rdma_cma.h)
@@ -15,6 +20,7 @@ foreach(part IBVERBS_INCLUDE IBVERBS_LIBRARY RDMACM_INCLUDE RDMACM_LIBRARY)
     endif()
 endforeach()
 if(verbs_missing)
+    set(verbs_absent "rdma-core was not found (Debian: libibverbs-dev librdmacm-dev)")
     message(WARNING "rdma-core was not found: rdmux is built WITHOUT InfiniBand, RoCE and iWARP. "
                     "Debian: apt-get install libibverbs-dev librdmacm-dev")
     return()

@@ -2,6 +2,7 @@
 /* A fabric's credentials, and the TLS contexts of its sessions. */
 #include "negotiation/auth.h"
 
+#include "api/base/error.h"
 #include "negotiation/filter.h"
 
 #include <string.h>

@@ -4,11 +4,11 @@
 
 #include "api/base/error.h"
 #include "api/base/hooks.h"
+#include "api/system/system.h"
 #include "negotiation/message.h"
 
 #include <errno.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -30,9 +30,9 @@ struct rdmux_channel {
     struct rdmux_fabric *fabric;
     struct rdmux_tls *tls; /* NULL: in clear */
     int socket;
-    int epoll_fd;
+    int poller;
     void *data;
-    uint32_t watched; /* epoll events */
+    uint32_t watched; /* RDMUX_READY_* */
     bool is_greeted;  /* the peer's HELLO has been read */
     struct buffer in;
     unsigned reads;  /* in this turn */
@@ -76,7 +76,7 @@ static void note_all_sent(struct rdmux_channel *channel)
 {
     struct buffer *out = &channel->out;
     if (out->have != 0) {
-        explicit_bzero(out->bytes, out->have);
+        rdmux_wipe(out->bytes, out->have);
     }
     channel->sent = 0;
     out->have = 0;
@@ -94,7 +94,7 @@ static enum rdmux_status make_room_to_send(struct rdmux_channel *channel, size_t
     const size_t unsent = out->have - channel->sent;
     if (channel->sent != 0 && out->have + size > out->room && channel->sent >= unsent) {
         memmove(out->bytes, out->bytes + channel->sent, unsent);
-        explicit_bzero(out->bytes + unsent, channel->sent);
+        rdmux_wipe(out->bytes + unsent, channel->sent);
         out->have = unsent;
         channel->sent = 0;
     }
@@ -109,16 +109,16 @@ static void watch_socket(struct rdmux_channel *channel, uint32_t events)
     if (events == channel->watched) {
         return;
     }
-    struct epoll_event event = { .events = events, .data.ptr = channel->data };
-    int operation = channel->watched == 0 ? EPOLL_CTL_ADD
-                    : events == 0         ? EPOLL_CTL_DEL
-                                          : EPOLL_CTL_MOD;
-    if (epoll_ctl(channel->epoll_fd, operation, channel->socket, &event) == 0) {
+    const int poller = channel->poller;
+    const int socket = channel->socket;
+    if ((channel->watched == 0 ? rdmux_poller_add(poller, socket, events, channel->data)
+         : events == 0         ? rdmux_poller_remove(poller, socket)
+                               : rdmux_poller_change(poller, socket, events, channel->data)) == 0) {
         channel->watched = events;
     }
 }
 
-enum rdmux_status rdmux_channel_create(struct rdmux_fabric *fabric, int socket, int epoll_fd,
+enum rdmux_status rdmux_channel_create(struct rdmux_fabric *fabric, int socket, int poller,
                                        void *data, bool greeted, struct rdmux_channel **out)
 {
     struct rdmux_channel *channel = rdmux_allocate(fabric, sizeof(*channel));
@@ -127,13 +127,13 @@ enum rdmux_status rdmux_channel_create(struct rdmux_fabric *fabric, int socket, 
     }
     channel->fabric = fabric;
     channel->socket = socket;
-    channel->epoll_fd = epoll_fd;
+    channel->poller = poller;
     channel->data = data;
     channel->is_greeted = greeted;
-    watch_socket(channel, EPOLLIN);
+    watch_socket(channel, RDMUX_READY_IN);
     if (channel->watched == 0) {
         rdmux_release(fabric, channel);
-        return rdmux_fail(RDMUX_IO, "control channel: epoll_ctl failed: errno %d", errno);
+        return rdmux_fail(RDMUX_IO, "control channel: its poller takes no socket: errno %d", errno);
     }
     *out = channel;
     return RDMUX_OK;
@@ -146,13 +146,14 @@ uint32_t rdmux_channel_unwatch(struct rdmux_channel *channel)
     return events;
 }
 
-enum rdmux_status rdmux_channel_watch(struct rdmux_channel *channel, int epoll_fd, uint32_t events)
+enum rdmux_status rdmux_channel_watch(struct rdmux_channel *channel, int poller, uint32_t events)
 {
-    channel->epoll_fd = epoll_fd;
+    channel->poller = poller;
     watch_socket(channel, events);
     return channel->watched == events
                ? RDMUX_OK
-               : rdmux_fail(RDMUX_NO_MEMORY, "control channel: epoll_ctl failed: errno %d", errno);
+               : rdmux_fail(RDMUX_NO_MEMORY,
+                            "control channel: its poller takes no socket: errno %d", errno);
 }
 
 void rdmux_channel_secure(struct rdmux_channel *channel, struct rdmux_tls *tls)
@@ -260,7 +261,7 @@ static enum rdmux_status give_bytes(struct rdmux_channel *channel, const void *b
 static void watch_unsent(struct rdmux_channel *channel)
 {
     bool room = channel->tls == NULL || rdmux_tls_wants_room(channel->tls);
-    watch_socket(channel, room ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    watch_socket(channel, room ? RDMUX_READY_IN | RDMUX_READY_OUT : RDMUX_READY_IN);
 }
 
 /* No more bytes. A session that has just opened sends the bytes that waited for it. */
@@ -290,7 +291,7 @@ enum rdmux_status rdmux_channel_receive(struct rdmux_channel *channel, const uin
         return RDMUX_AGAIN;
     }
     if (channel->returned != 0) {
-        explicit_bzero(in->bytes, channel->returned);
+        rdmux_wipe(in->bytes, channel->returned);
         channel->returned = 0;
         in->have = 0;
     }
@@ -376,7 +377,7 @@ enum rdmux_status rdmux_channel_flush(struct rdmux_channel *channel)
         channel->sent += done;
     }
     note_all_sent(channel);
-    watch_socket(channel, EPOLLIN);
+    watch_socket(channel, RDMUX_READY_IN);
     return RDMUX_OK;
 }
 
@@ -411,7 +412,7 @@ void rdmux_channel_detach(struct rdmux_channel *channel)
 {
     if (channel->path != NULL) {
         channel->path = NULL;
-        watch_socket(channel, EPOLLIN);
+        watch_socket(channel, RDMUX_READY_IN);
     }
 }
 

@@ -8,15 +8,15 @@
 
 struct rdmux_channel;
 
-/* epoll_fd watches the socket with `data` as its pointer. The channel owns the socket from success
+/* poller watches the socket with `data` as its pointer. The channel owns the socket from success
  * on. greeted: the peer's HELLO was read already, so frames follow. */
-enum rdmux_status rdmux_channel_create(struct rdmux_fabric *fabric, int socket, int epoll_fd,
+enum rdmux_status rdmux_channel_create(struct rdmux_fabric *fabric, int socket, int poller,
                                        void *data, bool greeted, struct rdmux_channel **out);
-/* The channel changes its owner. rdmux_channel_unwatch() takes the socket off the epoll descriptor
+/* The channel changes its owner. rdmux_channel_unwatch() takes the socket out of the poller
  * and returns the events that it was watched for; rdmux_channel_watch() puts it on another one, for
  * these events. RDMUX_NO_MEMORY: the socket is not watched. */
 uint32_t rdmux_channel_unwatch(struct rdmux_channel *channel);
-enum rdmux_status rdmux_channel_watch(struct rdmux_channel *channel, int epoll_fd, uint32_t events);
+enum rdmux_status rdmux_channel_watch(struct rdmux_channel *channel, int poller, uint32_t events);
 /* All bytes go through this session from the first one on. The channel owns the session, which may
  * be open already. */
 void rdmux_channel_secure(struct rdmux_channel *channel, struct rdmux_tls *tls);

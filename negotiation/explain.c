@@ -443,6 +443,23 @@ static void add_number_member(struct growing *growing, const char *key, uint64_t
     add_text(growing, digits);
 }
 
+static void add_bool_member(struct growing *growing, const char *key, bool value)
+{
+    add_key(growing, key);
+    add_text(growing, value ? "true" : "false");
+}
+
+/* The figures with which a side offers a path; null if it does not have the path. */
+static void add_side_member(struct growing *growing, const char *key, bool has_path,
+                            uint64_t latency_ns, uint64_t bandwidth)
+{
+    char figures[80];
+    (void)snprintf(figures, sizeof(figures),
+                   "{\"latency_ns\":%" PRIu64 ",\"bandwidth\":%" PRIu64 "}", latency_ns, bandwidth);
+    add_key(growing, key);
+    add_text(growing, has_path ? figures : "null");
+}
+
 static void add_capabilities_member(struct growing *growing, const char *key, uint64_t capabilities)
 {
     add_key(growing, key);
@@ -496,8 +513,12 @@ static void add_candidate(struct growing *growing, const struct rdmux_candidate 
     add_number_member(growing, "cost_ns", candidate->cost_ns);
     add_number_member(growing, "rank", candidate->rank);
     add_quality_members(growing, candidate);
-    add_key(growing, "software");
-    add_text(growing, candidate->software != 0 ? "true" : "false");
+    add_bool_member(growing, "software", candidate->software != 0);
+    add_bool_member(growing, "measured", candidate->measured != 0);
+    add_side_member(growing, "here", (candidate->sides & RDMUX_SIDE_HERE) != 0,
+                    candidate->latency_ns, candidate->bandwidth);
+    add_side_member(growing, "peer", (candidate->sides & RDMUX_SIDE_PEER) != 0,
+                    candidate->peer_latency_ns, candidate->peer_bandwidth);
     add_text(growing, "}");
 }
 

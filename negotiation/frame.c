@@ -4,6 +4,7 @@
 #include "negotiation/handshake.h"
 
 #include "api/base/bytes.h"
+#include "api/system/system.h"
 #include "negotiation/message.h"
 
 #include <assert.h>
@@ -143,13 +144,55 @@ enum rdmux_status rdmux_join_decode(const uint8_t in[RDMUX_JOIN_SIZE], struct rd
         memcpy(join.code, in + JOIN_AT_CODE, sizeof(join.code));
     }
     *out = join;
-    explicit_bzero(&join, sizeof(join));
+    rdmux_wipe(&join, sizeof(join));
     return RDMUX_OK;
 }
 
 bool rdmux_frame_is_join(const uint8_t in[8])
 {
     return memcmp(in, join_magic, MAGIC_SIZE) == 0;
+}
+
+const char *rdmux_frame_name(const uint8_t *frame, size_t size)
+{
+    static const char *const names[] = {
+        [RDMUX_FRAME_OFFER] = "OFFER",
+        [RDMUX_FRAME_RANKING] = "RANKING",
+        [RDMUX_FRAME_TRY] = "TRY",
+        [RDMUX_FRAME_READY] = "READY",
+        [RDMUX_FRAME_UP] = "UP",
+        [RDMUX_FRAME_WRITTEN] = "WRITTEN",
+        [RDMUX_FRAME_PROVED] = "PROVED",
+        [RDMUX_FRAME_COMMIT] = "COMMIT",
+        [RDMUX_FRAME_CONFIRM] = "CONFIRM",
+        [RDMUX_FRAME_FAILED] = "FAILED",
+        [RDMUX_FRAME_NO_PATH] = "NO_PATH",
+        [RDMUX_FRAME_REJECT] = "REJECT",
+        [RDMUX_FRAME_HEARTBEAT] = "HEARTBEAT",
+        [RDMUX_FRAME_IMPORT] = "IMPORT",
+        [RDMUX_FRAME_IMPORTED] = "IMPORTED",
+        [RDMUX_FRAME_REVOKE] = "REVOKE",
+        [RDMUX_FRAME_REVOKED] = "REVOKED",
+        [RDMUX_FRAME_FAULT] = "FAULT",
+        [RDMUX_FRAME_END] = "END",
+        [RDMUX_FRAME_ENDED] = "ENDED",
+        [RDMUX_FRAME_SILENT] = "SILENT",
+        [RDMUX_FRAME_MOVE] = "MOVE",
+        [RDMUX_FRAME_RECEIVED] = "RECEIVED",
+        [RDMUX_FRAME_RESUME] = "RESUME",
+        [RDMUX_FRAME_RESUMED] = "RESUMED",
+        [RDMUX_FRAME_BACK] = "BACK",
+        [RDMUX_FRAME_RELEASED] = "RELEASED",
+    };
+    if (size >= MAGIC_SIZE && memcmp(frame, hello_magic, MAGIC_SIZE) == 0) {
+        return "HELLO";
+    }
+    if (size >= MAGIC_SIZE && rdmux_frame_is_join(frame)) {
+        return "JOIN";
+    }
+    bool known = size != 0 && frame[0] < sizeof(names) / sizeof(names[0]) &&
+                 names[frame[0]] != NULL;
+    return known ? names[frame[0]] : "?";
 }
 
 static size_t first_total(const uint8_t *in, size_t size, bool *bad)

@@ -908,6 +908,7 @@ static void fill_candidate(const struct rdmux_handshake *handshake, const struct
         .native = match->native,
         .emulated = match->emulated,
         .rank = match->rank,
+        .measured = match->cost_is_measured,
     };
     memcpy(out->text, match->text, sizeof(out->text));
     memcpy(out->hint, match->hint, sizeof(out->hint));
@@ -918,10 +919,16 @@ static void fill_candidate(const struct rdmux_handshake *handshake, const struct
     if (ours != NULL) {
         memcpy(out->device, ours->path.device, sizeof(out->device));
         out->software |= ours->path.software;
+        out->sides |= RDMUX_SIDE_HERE;
+        out->latency_ns = ours->path.latency_ns;
+        out->bandwidth = ours->path.bandwidth;
     }
     if (theirs != NULL) {
         memcpy(out->peer_device, theirs->path.device, sizeof(out->peer_device));
         out->software |= theirs->path.software;
+        out->sides |= RDMUX_SIDE_PEER;
+        out->peer_latency_ns = theirs->path.latency_ns;
+        out->peer_bandwidth = theirs->path.bandwidth;
         if (theirs->path.security < out->security) {
             out->security = theirs->path.security;
         }

@@ -14,7 +14,7 @@
  *    4      entries
  * Entry:
  *    0   2  rank                     12   2  length of hint
- *    2   2  reason                   14   2  zero, ignored
+ *    2   2  reason                   14   2  flags, unknown ones ignored
  *    4   2  stage                    16   8  cost in ns
  *    6   2  acceptor's path          24   8  native
  *    8   2  connector's path         32   8  emulated
@@ -28,9 +28,12 @@ enum {
     ENTRY_AT_CONNECTOR = 8,
     ENTRY_AT_TEXT_LENGTH = 10,
     ENTRY_AT_HINT_LENGTH = 12,
+    ENTRY_AT_FLAGS = 14,
     ENTRY_AT_COST = 16,
     ENTRY_AT_NATIVE = 24,
     ENTRY_AT_EMULATED = 32,
+
+    ENTRY_COST_IS_MEASURED = 1 << 0,
 };
 
 /* An attempt's frame begins with the attempt's number; NO_PATH is empty. Then, at offset 4:
@@ -252,6 +255,8 @@ static size_t encode_entry(const struct rdmux_match *match, uint8_t *out)
     rdmux_store_be16(out + ENTRY_AT_STAGE, (uint16_t)match->stage);
     rdmux_store_be16(out + ENTRY_AT_ACCEPTOR, match->ours);
     rdmux_store_be16(out + ENTRY_AT_CONNECTOR, match->theirs);
+    rdmux_store_be16(out + ENTRY_AT_FLAGS,
+                     match->cost_is_measured != 0 ? ENTRY_COST_IS_MEASURED : 0);
     rdmux_store_be64(out + ENTRY_AT_COST, match->cost_ns);
     rdmux_store_be64(out + ENTRY_AT_NATIVE, match->native);
     rdmux_store_be64(out + ENTRY_AT_EMULATED, match->emulated);
@@ -297,7 +302,7 @@ static size_t decode_entry(const uint8_t *in, size_t size, struct rdmux_match *o
     out->stage = rdmux_load_be16(in + ENTRY_AT_STAGE);
     out->ours = rdmux_load_be16(in + ENTRY_AT_CONNECTOR);
     out->theirs = rdmux_load_be16(in + ENTRY_AT_ACCEPTOR);
-    out->spare = 0;
+    out->cost_is_measured = (rdmux_load_be16(in + ENTRY_AT_FLAGS) & ENTRY_COST_IS_MEASURED) != 0;
     out->cost_ns = rdmux_load_be64(in + ENTRY_AT_COST);
     out->native = rdmux_load_be64(in + ENTRY_AT_NATIVE);
     out->emulated = rdmux_load_be64(in + ENTRY_AT_EMULATED);

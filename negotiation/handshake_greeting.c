@@ -2,6 +2,7 @@
 /* The handshake until the ranking is known: HELLO, OFFER, limits, the transcript hash, RANKING. */
 #include "negotiation/handshake_internal.h"
 
+#include "api/system/system.h"
 #include "negotiation/auth_methods.h"
 #include "negotiation/transcript.h"
 
@@ -56,10 +57,10 @@ void rdmux_handshake_wipe(struct rdmux_handshake *handshake)
         return;
     }
     /* Only the secrets: most of this memory was never touched. */
-    explicit_bzero(handshake->granted.secret, sizeof(handshake->granted.secret));
-    explicit_bzero(handshake->offer.secret, sizeof(handshake->offer.secret));
-    explicit_bzero(handshake->peer_offer.secret, sizeof(handshake->peer_offer.secret));
-    explicit_bzero(handshake->greeting.opening, handshake->greeting.opening_size);
+    rdmux_wipe(handshake->granted.secret, sizeof(handshake->granted.secret));
+    rdmux_wipe(handshake->offer.secret, sizeof(handshake->offer.secret));
+    rdmux_wipe(handshake->peer_offer.secret, sizeof(handshake->peer_offer.secret));
+    rdmux_wipe(handshake->greeting.opening, handshake->greeting.opening_size);
 }
 
 /* Sends the first size bytes of this side's HELLO and OFFER. */

@@ -711,6 +711,7 @@ void rdmux_match_rank_measured(const struct rdmux_offer *ours, const struct rdmu
             match.reason = RDMUX_REASON_NONE;
             match.hint[0] = '\0';
             match.cost_ns = is_measured(&match) ? measured_cost(&matching, &match) : match.cost_ns;
+            match.cost_is_measured = is_measured(&match);
         }
         insert_match(&matching, &match);
     }

@@ -18,7 +18,8 @@ struct rdmux_match {
     uint16_t ours;   /* index into this side's paths; RDMUX_MATCH_NO_PATH: none */
     uint16_t theirs; /* index into the peer's */
     uint16_t rank;   /* 1 = first to try; 0 = not eligible */
-    uint16_t spare;
+    /* 1: cost_ns was measured. 0: it follows from the figures of both OFFERs. */
+    uint16_t cost_is_measured;
     /* enum rdmux_reason: NONE for the best eligible pair, SLOWER for other eligible ones
      * (SOFTWARE_DEVICE for a software device ranked behind others because of that), else why it is
      * not eligible. */

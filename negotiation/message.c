@@ -4,6 +4,7 @@
 #include "negotiation/message.h"
 
 #include "api/base/bytes.h"
+#include "api/system/system.h"
 #include "negotiation/explain.h"
 #include "negotiation/handshake.h"
 
@@ -341,6 +342,6 @@ enum rdmux_status rdmux_message_decode(const uint8_t *frame, size_t size, struct
         return RDMUX_PROTOCOL;
     }
     *out = message;
-    explicit_bzero(&message.token, sizeof(message.token));
+    rdmux_wipe(&message.token, sizeof(message.token));
     return RDMUX_OK;
 }

@@ -57,6 +57,9 @@ enum {
     RDMUX_FRAME_OPTIONAL = 1 << 0,
 };
 
+/* The name of a HELLO, JOIN or frame in texts, "?" for an unknown one; reads 8 bytes at most. */
+const char *rdmux_frame_name(const uint8_t *frame, size_t size);
+
 /* Writes the 8 bytes before a payload of length bytes, at most RDMUX_FRAME_PAYLOAD_MAX. */
 void rdmux_frame_header_encode(enum rdmux_frame_type type, uint8_t flags, size_t length,
                                uint8_t out[8]);

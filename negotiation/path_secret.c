@@ -6,6 +6,7 @@
 
 #include "api/base/bytes.h"
 #include "api/base/secrets.h"
+#include "api/system/system.h"
 
 #include <string.h>
 
@@ -30,12 +31,12 @@ void rdmux_path_secret(const uint8_t secret[RDMUX_SECRET_SIZE], uint32_t attempt
     memcpy(input + sizeof(label), secret, RDMUX_SECRET_SIZE);
     rdmux_store_be32(input + sizeof(label) + RDMUX_SECRET_SIZE, attempt);
     bool made = EVP_Digest(input, sizeof(input), digest, &size, EVP_sha256(), NULL) == 1;
-    explicit_bzero(input, sizeof(input));
+    rdmux_wipe(input, sizeof(input));
     if (!made || size < RDMUX_SECRET_SIZE) {
         memset(digest, 0, sizeof(digest)); /* both sides must agree; the path's own checks remain */
     }
     memcpy(out, digest, RDMUX_SECRET_SIZE);
-    explicit_bzero(digest, sizeof(digest));
+    rdmux_wipe(digest, sizeof(digest));
 }
 
 bool rdmux_join_name(const uint8_t secret[RDMUX_SECRET_SIZE], uint8_t out[RDMUX_SECRET_SIZE])
@@ -47,12 +48,12 @@ bool rdmux_join_name(const uint8_t secret[RDMUX_SECRET_SIZE], uint8_t out[RDMUX_
     memcpy(input, label, sizeof(label));
     memcpy(input + sizeof(label), secret, RDMUX_SECRET_SIZE);
     bool made = EVP_Digest(input, sizeof(input), digest, &size, EVP_sha256(), NULL) == 1;
-    explicit_bzero(input, sizeof(input));
+    rdmux_wipe(input, sizeof(input));
     if (!made || size < RDMUX_SECRET_SIZE) {
         return false;
     }
     memcpy(out, digest, RDMUX_SECRET_SIZE);
-    explicit_bzero(digest, sizeof(digest));
+    rdmux_wipe(digest, sizeof(digest));
     return true;
 }
 
@@ -68,7 +69,7 @@ bool rdmux_data_key(const uint8_t secret[RDMUX_SECRET_SIZE], uint32_t attempt, u
     rdmux_store_be32(input + AT_ATTEMPT, attempt);
     rdmux_store_be32(input + AT_ATTEMPT + sizeof(attempt), socket);
     bool made = EVP_Digest(input, sizeof(input), out, &size, EVP_sha256(), NULL) == 1;
-    explicit_bzero(input, sizeof(input));
+    rdmux_wipe(input, sizeof(input));
     return made && size == RDMUX_DATA_KEY_SIZE;
 }
 
@@ -86,7 +87,7 @@ static bool compute_join_code(const struct rdmux_join *join,
         return false;
     }
     memcpy(out, digest, RDMUX_SECRET_SIZE);
-    explicit_bzero(digest, sizeof(digest));
+    rdmux_wipe(digest, sizeof(digest));
     return true;
 }
 
@@ -119,7 +120,7 @@ bool rdmux_grant_bits(const uint8_t secret[RDMUX_SECRET_SIZE], const char *ident
         return false;
     }
     memcpy(out, digest, RDMUX_SECRET_SIZE);
-    explicit_bzero(digest, sizeof(digest));
+    rdmux_wipe(digest, sizeof(digest));
     return true;
 }
 

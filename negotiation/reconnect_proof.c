@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "negotiation/reconnect_proof.h"
 
+#include "api/system/system.h"
+
 #include <string.h>
 
 #ifdef RDMUX_HAVE_OPENSSL
@@ -19,7 +21,7 @@ bool rdmux_reconnect_name(const uint8_t secret[RDMUX_SECRET_SIZE],
     memcpy(input + sizeof(label), secret, RDMUX_SECRET_SIZE);
     bool made = EVP_Digest(input, sizeof(input), digest, &size, EVP_sha256(), NULL) == 1 &&
                 size >= RDMUX_RECONNECT_NAME_SIZE;
-    explicit_bzero(input, sizeof(input));
+    rdmux_wipe(input, sizeof(input));
     if (made) {
         memcpy(out, digest, RDMUX_RECONNECT_NAME_SIZE);
     }

@@ -7,62 +7,25 @@
  */
 #include "providers/binding.h"
 
+#include "api/system/system.h"
+
 #include <dlfcn.h>
 #include <limits.h>
-#include <link.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/auxv.h>
 
 /* Its address is in this copy of rdmux, and in no other. */
 static const char LIBRARY_NAME[] = "librdmux.so";
 
 /* ----------------------------------------------------------------------------------------- file */
 
-struct search {
-    uintptr_t address; /* of an object in this library */
-    char *out;
-    size_t size;
-};
-
-static bool object_contains(const struct dl_phdr_info *object, uintptr_t address)
-{
-    for (size_t i = 0; i < object->dlpi_phnum; i++) {
-        const ElfW(Phdr) *part = &object->dlpi_phdr[i];
-        uintptr_t first = (uintptr_t)object->dlpi_addr + (uintptr_t)part->p_vaddr;
-        if (part->p_type == PT_LOAD && address - first < part->p_memsz) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Takes the path of the object that contains the address, unless it is the program. dladdr() names
- * a program by argv[0], which the user who starts it chooses. */
-static int take_own_file(struct dl_phdr_info *object, size_t size, void *user)
-{
-    struct search *search = user;
-    (void)size;
-    if (!object_contains(object, search->address)) {
-        return 0;
-    }
-    const char *path = object->dlpi_name;
-    const char *slash = strrchr(path, '/');
-    bool is_program = path[0] == '\0' || (uintptr_t)object->dlpi_phdr == getauxval(AT_PHDR);
-    if (!is_program && slash != NULL &&
-        strncmp(slash + 1, LIBRARY_NAME, sizeof(LIBRARY_NAME) - 1) == 0 &&
-        strlen(path) < search->size) {
-        memcpy(search->out, path, strlen(path) + 1);
-    }
-    return 1;
-}
-
 void rdmux_library_file(char *out, size_t size)
 {
-    struct search search = { .address = (uintptr_t)LIBRARY_NAME, .out = out, .size = size };
-    out[0] = '\0';
-    (void)dl_iterate_phdr(take_own_file, &search);
+    rdmux_object_path(LIBRARY_NAME, out, size);
+    const char *slash = strrchr(out, '/');
+    if (slash == NULL || strncmp(slash + 1, LIBRARY_NAME, sizeof(LIBRARY_NAME) - 1) != 0) {
+        out[0] = '\0';
+    }
 }
 
 /* -------------------------------------------------------------------------------------- binding */
@@ -80,10 +43,7 @@ static enum rdmux_status refuse_binding(struct rdmux_refusal *refusal, const cha
 /* Returns whether the symbol is of this copy. NULL: nothing has it, which binds nothing. */
 static bool is_own(void *symbol)
 {
-    Dl_info ours = { 0 };
-    Dl_info theirs = { 0 };
-    return symbol == NULL || dladdr(LIBRARY_NAME, &ours) == 0 || dladdr(symbol, &theirs) == 0 ||
-           ours.dli_fbase == theirs.dli_fbase;
+    return symbol == NULL || rdmux_is_same_object(LIBRARY_NAME, symbol);
 }
 
 bool rdmux_binding_is_shared(void)
@@ -95,6 +55,13 @@ bool rdmux_binding_is_shared(void)
 
 enum rdmux_status rdmux_binding_check(struct rdmux_refusal *refusal)
 {
+    if (!RDMUX_LOADS_PLUGINS) {
+        return refuse_binding(
+            refusal,
+            "this build of rdmux (RDMUX_POSIX_ONLY) loads no plug-ins from files: POSIX "
+            "does not tell to which copy of rdmux a plug-in would be bound",
+            "link the plug-in into the program, and name it in rdmux_fabric_attr.builtin");
+    }
     if (!rdmux_binding_is_shared()) {
         return refuse_binding(
             refusal,

@@ -87,7 +87,8 @@ static bool has_part_of_a_fast_path(const struct rdmux_provider_ops *ops)
 
 static bool has_half_of_a_cq_change(const struct rdmux_provider_ops *ops)
 {
-    return ops->size >= sizeof(*ops) && (ops->ep_leave != NULL) != (ops->ep_enter != NULL);
+    return ops->size >= offsetof(struct rdmux_provider_ops, ep_figures) &&
+           (ops->ep_leave != NULL) != (ops->ep_enter != NULL);
 }
 
 static const char *find_small_object(const struct rdmux_provider_ops *ops)

@@ -4,6 +4,8 @@
 #include "api/base/compiler.h"
 #include "api/base/error.h"
 #include "api/base/hooks.h"
+#include "api/system/system.h"
+#include "negotiation/filter.h"
 #include "providers/binding.h"
 #include "providers/loader.h"
 #include "providers/trust.h"
@@ -350,8 +352,29 @@ static const struct rdmux_provider_entry *find_refused(const struct rdmux_regist
     return refused;
 }
 
+/* With POSIX calls alone: the providers of other builds. */
+static void add_not_built(struct rdmux_registry *registry)
+{
+    static const char *const names[] = { "shm", "ib", "roce", "iwarp" };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(names); i++) {
+        struct rdmux_provider_entry *entry = find_entry(registry, names[i]) == NULL
+                                                 ? add_entry(registry, names[i])
+                                                 : NULL;
+        if (entry != NULL) {
+            entry->reason = RDMUX_REASON_NO_LIBRARY;
+            (void)snprintf(entry->text, sizeof(entry->text),
+                           "this build of rdmux (RDMUX_POSIX_ONLY) has tcp alone");
+            (void)snprintf(entry->hint, sizeof(entry->hint), "use tcp");
+        }
+    }
+}
+
 void rdmux_registry_add_absent(struct rdmux_registry *registry)
 {
+    if (!RDMUX_LOADS_PLUGINS) {
+        add_not_built(registry);
+        return;
+    }
     const struct rdmux_provider_entry *refused = find_refused(registry);
     const struct rdmux_provider_entry *sibling = find_sibling(registry);
     for (size_t i = 0; i < RDMUX_COUNT_OF(verbs_names); i++) {
@@ -490,6 +513,23 @@ static void add_paths(struct rdmux_fabric *fabric, struct rdmux_offer *offer,
     rdmux_release(fabric, paths);
 }
 
+/* Returns whether the provider has paths only on request, and no filter names it. */
+static bool is_not_requested(const struct rdmux_provider_entry *entry,
+                             const struct rdmux_offer *offer)
+{
+    return (entry->ops->flags & RDMUX_PROVIDER_ON_REQUEST) != 0 && entry->is_named == 0 &&
+           !rdmux_filter_names(offer->filter[1], entry->name);
+}
+
+static void add_unrequested_path(struct rdmux_offer *offer, const struct rdmux_provider_entry *entry)
+{
+    char hint[RDMUX_TEXT_MAX];
+    (void)snprintf(hint, sizeof(hint), "name it in the path filter of both sides (RDMUX_PATHS=%s)",
+                   entry->name);
+    add_absent_path(offer, entry, RDMUX_REASON_FILTERED,
+                    "it has paths only where a path filter names it", hint);
+}
+
 _Static_assert((int)RDMUX_FABRIC_PROVIDERS_MAX <= (int)RDMUX_OFFER_PATHS_MAX,
                "an offer has a line for each");
 
@@ -500,6 +540,8 @@ void rdmux_registry_offer_paths(const struct rdmux_registry *registry, struct rd
         const struct rdmux_provider_entry *entry = &registry->entries[i];
         if (entry->ops == NULL) {
             add_absent_path(offer, entry, entry->reason, entry->text, entry->hint);
+        } else if (is_not_requested(entry, offer)) {
+            add_unrequested_path(offer, entry);
         } else {
             /* Keeps one line for each provider that follows. */
             add_paths(registry->fabric, offer, entry,

@@ -19,6 +19,8 @@ struct rdmux_provider_entry {
     char name[RDMUX_NAME_MAX];   /* of the provider, or the plug-in's file name */
     char source[RDMUX_NAME_MAX]; /* as rdmux_path_info.source */
     uint32_t reason;             /* of an absent one: NO_LIBRARY, BAD_PLUGIN */
+    /* 1: a filter of the fabric or the environment names it (RDMUX_PROVIDER_ON_REQUEST). */
+    uint32_t is_named;
     char text[RDMUX_TEXT_MAX];
     char hint[RDMUX_TEXT_MAX];
 };
@@ -50,7 +52,8 @@ enum rdmux_status rdmux_registry_fill(struct rdmux_registry *registry, struct rd
 /* The last step of rdmux_registry_fill(): adds an entry with a reason for each of ib, roce and
  * iwarp that no plug-in provides, so that every explanation lists them. */
 void rdmux_registry_add_absent(struct rdmux_registry *registry);
-/* Fills an offer: probes every provider, and adds absent ones with their reason. [may sleep] */
+/* Fills an offer: probes every provider, and adds absent ones with their reason. offer->filter[1] is
+ * the endpoint's filter, which may name a provider that has paths on request only. [may sleep] */
 void rdmux_registry_offer_paths(const struct rdmux_registry *registry, struct rdmux_offer *offer);
 
 #endif

@@ -2,13 +2,14 @@
 /* Shared implementation of operations for providers without a device. */
 #include "api/base/pieces.h"
 
+#include "api/system/system.h"
+
 #include <rdmux/provider.h>
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -83,7 +84,7 @@ void rdmux_software_remote_close(struct rdmux_provider_remote *remote)
 enum rdmux_status rdmux_software_cq_open(struct rdmux_provider_cq *cq, uint32_t depth)
 {
     (void)depth;
-    int epoll = epoll_create1(EPOLL_CLOEXEC);
+    int epoll = rdmux_poller_open();
     if (epoll < 0) {
         rdmux_provider_error("%s: epoll: %s; raise the limit on open files", cq->domain->ops->name,
                              strerror(errno));
@@ -95,7 +96,7 @@ enum rdmux_status rdmux_software_cq_open(struct rdmux_provider_cq *cq, uint32_t 
 
 void rdmux_software_cq_close(struct rdmux_provider_cq *cq)
 {
-    (void)close(((struct rdmux_software_cq *)cq)->epoll);
+    rdmux_poller_close(((struct rdmux_software_cq *)cq)->epoll);
 }
 
 enum rdmux_status rdmux_software_arm(struct rdmux_provider_cq *cq)

@@ -12,15 +12,14 @@
  */
 #include "providers/trust.h"
 
+#include "api/system/system.h"
 #include "providers/binding.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <link.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,7 +39,7 @@ struct walk {
     enum rdmux_trust_kind kind;
     uid_t owners[OWNERS_MAX]; /* trusted owners */
     size_t owner_count;
-    int fd;                  /* O_PATH: the object reached so far */
+    int fd;                  /* RDMUX_O_PATH: the object reached so far */
     char path[PATH_MAX];     /* path of fd; "" is the root */
     char name[NAME_MAX + 2]; /* the entry of fd being checked; "" is fd itself */
     char ahead[PATH_MAX];    /* rest of the path */
@@ -50,7 +49,7 @@ struct walk {
 
 bool rdmux_trust_is_secure(void)
 {
-    return getauxval(AT_SECURE) != 0;
+    return rdmux_process_is_secure();
 }
 
 static enum rdmux_status refuse_file(struct walk *walk, uint32_t reason, const char *hint,
@@ -161,7 +160,7 @@ static void step_to(struct walk *walk, int fd)
 static enum rdmux_status start_at_root(struct walk *walk)
 {
     struct stat info;
-    int fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int fd = open("/", RDMUX_O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) {
         return refuse_errno(walk, errno);
     }
@@ -222,7 +221,7 @@ static enum rdmux_status note_file(struct walk *walk)
 static enum rdmux_status enter_folder(struct walk *walk, bool is_last)
 {
     struct stat info;
-    int fd = openat(walk->fd, walk->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    int fd = openat(walk->fd, walk->name, RDMUX_O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) {
         return refuse_errno(walk, errno);
     }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
  * A connected endpoint changes its cq. Sockets, frames and requests stay as they are. What the
- * endpoint has of the old cq goes: its places on lists and in epoll, and its pooled buffers, whose
+ * endpoint has of the old cq goes: its places on lists and in the poller, and its pooled buffers, whose
  * bytes travel as luggage. At the new cq the first poll pumps and reads, as if the endpoint had
  * just been connected.
  */
 #include "tcp_fallback/tcp_change_cq.h"
 
 #include "api/base/list.h"
+#include "api/system/system.h"
 #include "tcp_fallback/tcp_completion.h"
 #include "tcp_fallback/tcp_endpoint.h"
 #include "tcp_fallback/tcp_hot.h"
@@ -18,7 +19,6 @@
 
 #include <stdint.h>
 #include <string.h>
-#include <sys/epoll.h>
 
 enum { BUFFERS = 3 }; /* batch, stash, control frames */
 
@@ -121,7 +121,7 @@ enum rdmux_status rdmux_tcp_ep_leave(struct rdmux_provider_ep *base)
 static enum rdmux_status resume_connected(struct tcp_ep *ep)
 {
     for (uint32_t i = 0; i < ep->lane_count; i++) {
-        uint32_t events = i == 0 ? EPOLLIN | EPOLLRDHUP : EPOLLRDHUP;
+        uint32_t events = i == 0 ? RDMUX_READY_IN | RDMUX_READY_END : RDMUX_READY_END;
         enum rdmux_status status = rdmux_tcp_watch(rdmux_tcp_lane(ep, i), events);
         if (status != RDMUX_OK) {
             return status;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Progress of a completion queue. Recently active sockets are read at each poll without epoll, so
- * spinning on one endpoint costs one recv() a poll. epoll_wait() finds the other active sockets
- * every few polls. A poll calls it at once when no endpoint is hot, when many are active, or when
+ * Progress of a completion queue. Recently active sockets are read at each poll without the poller,
+ * so spinning on one endpoint costs one recv() a poll. The poller finds the other active sockets
+ * every few polls. A poll asks it at once when no endpoint is hot, when many are active, or when
  * the caller has slept.
  */
 #include "tcp_fallback/tcp_completion.h"
 
 #include "api/base/list.h"
+#include "api/system/system.h"
 #include "providers/credits.h"
 #include "tcp_fallback/tcp_endpoint.h"
 #include "tcp_fallback/tcp_frame.h"
@@ -21,10 +22,8 @@
 #include "tcp_fallback/tcp_stream.h"
 
 #include <errno.h>
-#include <sys/epoll.h>
-#include <unistd.h>
 
-enum { PAGE_SIZE = 4096 };
+enum { TCP_PAGE_SIZE = 4096 }; /* PAGE_SIZE is a macro of limits.h, in musl */
 
 enum rdmux_status rdmux_tcp_cq_open(struct rdmux_provider_cq *base, uint32_t depth)
 {
@@ -33,20 +32,20 @@ enum rdmux_status rdmux_tcp_cq_open(struct rdmux_provider_cq *base, uint32_t dep
     rdmux_list_init(&cq->attention);
     rdmux_list_init(&cq->out_armed);
     rdmux_list_init(&cq->paused);
-    cq->memory = rdmux_provider_allocate(base->domain->fabric, PAGE_SIZE + TCP_SCRATCH_START +
+    cq->memory = rdmux_provider_allocate(base->domain->fabric, TCP_PAGE_SIZE + TCP_SCRATCH_START +
                                                                    TCP_HEADER_MAX +
                                                                    2 * (size_t)TCP_SCRATCH_SIZE);
     if (cq->memory == NULL) {
         rdmux_provider_error("tcp: out of memory");
         return RDMUX_NO_MEMORY;
     }
-    uintptr_t page = ((uintptr_t)cq->memory + PAGE_SIZE - 1) & ~(uintptr_t)(PAGE_SIZE - 1);
+    uintptr_t page = ((uintptr_t)cq->memory + TCP_PAGE_SIZE - 1) & ~(uintptr_t)(TCP_PAGE_SIZE - 1);
     cq->scratch = (uint8_t *)cq->memory + (page - (uintptr_t)cq->memory) + TCP_SCRATCH_START;
     cq->waste = cq->scratch + TCP_HEADER_MAX + TCP_SCRATCH_SIZE;
-    cq->epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (cq->epoll < 0) {
+    cq->poller = rdmux_poller_open();
+    if (cq->poller < 0) {
         char text[RDMUX_TEXT_MAX];
-        rdmux_tcp_error_text(text, sizeof(text), "tcp: epoll_create1", errno);
+        rdmux_tcp_error_text(text, sizeof(text), "tcp: no poller", errno);
         rdmux_provider_error("%s", text);
         enum rdmux_status status = errno == EMFILE || errno == ENFILE || errno == ENOMEM
                                        ? RDMUX_NO_MEMORY
@@ -60,14 +59,14 @@ enum rdmux_status rdmux_tcp_cq_open(struct rdmux_provider_cq *base, uint32_t dep
 void rdmux_tcp_cq_close(struct rdmux_provider_cq *base)
 {
     struct tcp_cq *cq = rdmux_tcp_cq(base);
-    (void)close(cq->epoll);
+    rdmux_poller_close(cq->poller);
     rdmux_tcp_pool_finish(base->domain->fabric, &cq->pool);
     rdmux_provider_release(base->domain->fabric, cq->memory);
 }
 
 int rdmux_tcp_fd(struct rdmux_provider_cq *base)
 {
-    return rdmux_tcp_cq(base)->epoll;
+    return rdmux_tcp_cq(base)->poller;
 }
 
 /* -------------------------------------------------------------------------------- hot endpoints */
@@ -98,7 +97,7 @@ static size_t poll_hot(struct tcp_cq *cq, size_t budget)
     return did;
 }
 
-/* ---------------------------------------------------------------------------------------- epoll */
+/* --------------------------------------------------------------------------------------- poller */
 
 /* Handles the end of a socket other than socket 0. The endpoint ends once all bytes that have come
  * are read. */
@@ -118,16 +117,16 @@ static size_t serve_event(struct tcp_lane *lane, uint32_t events, size_t budget)
     if (ep->state != TCP_CONNECTED) {
         return 0;
     }
-    if (events & EPOLLOUT) {
+    if (events & RDMUX_READY_OUT) {
         if (lane->is_blocked) {
             rdmux_tcp_unblock(lane);
             did++;
         } else {
-            (void)rdmux_tcp_watch(lane, lane->events & ~(uint32_t)EPOLLOUT);
+            (void)rdmux_tcp_watch(lane, lane->events & ~(uint32_t)RDMUX_READY_OUT);
         }
     }
-    uint32_t ends = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
-    if (lane->index > 0 && (events & EPOLLIN) && ep->state == TCP_CONNECTED) {
+    uint32_t ends = RDMUX_READY_END | RDMUX_READY_HANGUP | RDMUX_READY_ERROR;
+    if (lane->index > 0 && (events & RDMUX_READY_IN) && ep->state == TCP_CONNECTED) {
         did += rdmux_tcp_read(ep, budget);
     }
     if (lane->index > 0 && (events & ends) && ep->state == TCP_CONNECTED &&
@@ -135,13 +134,13 @@ static size_t serve_event(struct tcp_lane *lane, uint32_t events, size_t budget)
         lane_hung_up(lane);
         did++;
     }
-    if (lane->index == 0 && (events & (EPOLLIN | ends)) && !ep->in.is_paused &&
+    if (lane->index == 0 && (events & (RDMUX_READY_IN | ends)) && !ep->in.is_paused &&
         ep->state == TCP_CONNECTED) {
         size_t got = rdmux_tcp_read(ep, budget);
         did += got;
         struct tcp_cq *cq = rdmux_tcp_cq_of(ep);
         if (got > 0 && ep->state == TCP_CONNECTED) {
-            cq->epoll_every = cq->epoll_every > 1 ? cq->epoll_every / 2 : 1;
+            cq->poller_every = cq->poller_every > 1 ? cq->poller_every / 2 : 1;
             /* Hot: an endpoint found active twice in a row, or any if the cq has few. */
             if (cq->last_found == ep || cq->base.ep_count <= TCP_HOT_MAX) {
                 rdmux_tcp_heat(ep);
@@ -152,29 +151,29 @@ static size_t serve_event(struct tcp_lane *lane, uint32_t events, size_t budget)
     return did;
 }
 
-/* Serves all events of one epoll_wait() before the next, over several polls if needed. The next one
- * would report the same sockets first, and one of them may use up each poll's budget. */
-static size_t poll_epoll(struct tcp_cq *cq, size_t budget)
+/* Serves all events that the poller reported before it is asked again, over several polls if needed.
+ * It would report the same sockets first, and one of them may use up each poll's budget. */
+static size_t serve_poller(struct tcp_cq *cq, size_t budget)
 {
     size_t did = 0;
     if (cq->found_at == cq->found_count) {
         cq->unwatched_polls = 0;
-        int count = epoll_wait(cq->epoll, cq->found, TCP_EVENTS, 0);
+        int count = rdmux_poller_wait(cq->poller, cq->found, TCP_EVENTS, 0);
         cq->found_at = 0;
         cq->found_count = count > 0 ? (uint32_t)count : 0;
         if (count <= 0) {
-            cq->epoll_every = cq->epoll_every < TCP_EPOLL_EVERY ? cq->epoll_every + 1
-                                                                : TCP_EPOLL_EVERY;
+            cq->poller_every = cq->poller_every < TCP_POLLER_EVERY ? cq->poller_every + 1
+                                                                   : TCP_POLLER_EVERY;
             return 0;
         }
     }
     while (cq->found_at < cq->found_count && did < budget) {
-        const struct epoll_event *event = &cq->found[cq->found_at++];
-        did += event->data.ptr != NULL ? serve_event(event->data.ptr, event->events, budget - did)
-                                       : 0;
+        const struct rdmux_ready *ready = &cq->found[cq->found_at++];
+        struct tcp_lane *lane = rdmux_ready_data(ready);
+        did += lane != NULL ? serve_event(lane, rdmux_ready_events(ready), budget - did) : 0;
     }
     if (cq->found_at == cq->found_count &&
-        cq->found_count > TCP_HOT_MAX) { /* many sockets are active: epoll costs least */
+        cq->found_count > TCP_HOT_MAX) { /* many sockets are active: the poller costs least */
         while (cq->hot_count > 0) {
             rdmux_tcp_cool(cq->hot[0]);
         }
@@ -272,11 +271,11 @@ size_t rdmux_tcp_poll(struct rdmux_provider_cq *base, size_t budget)
     }
     if (cq->watched > hot_count || cq->blocked > 0) {
         cq->unwatched_polls++;
-        bool due = cq->unwatched_polls >= cq->epoll_every || cq->found_at < cq->found_count;
-        bool now = hot_count == 0 || cq->blocked > 0 || (cq->is_epoll_due && did == 0);
+        bool due = cq->unwatched_polls >= cq->poller_every || cq->found_at < cq->found_count;
+        bool now = hot_count == 0 || cq->blocked > 0 || (cq->is_poller_due && did == 0);
         if (due || (now && did < budget)) {
-            cq->is_epoll_due = false;
-            did += poll_epoll(cq, left_of(budget, did));
+            cq->is_poller_due = false;
+            did += serve_poller(cq, left_of(budget, did));
         }
     }
     return did;
@@ -289,17 +288,19 @@ static void arm_paused(struct tcp_cq *cq)
     for (struct rdmux_list *link = cq->paused.next; link != &cq->paused; link = link->next) {
         struct tcp_ep *ep = RDMUX_CONTAINER(link, struct tcp_ep, paused);
         if (ep->lane0.is_blocked) {
-            (void)rdmux_tcp_watch(&ep->lane0, EPOLLOUT);
+            (void)rdmux_tcp_watch(&ep->lane0, RDMUX_READY_OUT);
         } else {
             rdmux_tcp_unwatch(&ep->lane0);
         }
         for (uint32_t i = 1; i < ep->lane_count; i++) {
             struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
             if (lane->in_at < lane->in_end) {
-                (void)rdmux_tcp_watch(lane, (lane->events & EPOLLOUT) | EPOLLIN | EPOLLRDHUP);
+                (void)rdmux_tcp_watch(lane, (lane->events & RDMUX_READY_OUT) | RDMUX_READY_IN |
+                                                RDMUX_READY_END);
                 rdmux_node_remove(&ep->attention);
-            } else if (lane->is_watched && (lane->events & EPOLLIN)) { /* its share has come */
-                (void)rdmux_tcp_watch(lane, lane->events & ~(uint32_t)EPOLLIN);
+            } else if (lane->is_watched &&
+                       (lane->events & RDMUX_READY_IN)) { /* its share has come */
+                (void)rdmux_tcp_watch(lane, lane->events & ~(uint32_t)RDMUX_READY_IN);
             }
         }
     }
@@ -322,8 +323,8 @@ enum rdmux_status rdmux_tcp_arm(struct rdmux_provider_cq *base)
         for (uint32_t i = 0; i < ep->lane_count; i++) {
             struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
             blocked = blocked || lane->is_blocked;
-            if (!lane->is_blocked && lane->is_watched && (lane->events & EPOLLOUT)) {
-                (void)rdmux_tcp_watch(lane, lane->events & ~(uint32_t)EPOLLOUT);
+            if (!lane->is_blocked && lane->is_watched && (lane->events & RDMUX_READY_OUT)) {
+                (void)rdmux_tcp_watch(lane, lane->events & ~(uint32_t)RDMUX_READY_OUT);
             }
         }
         if (!blocked) {
@@ -334,7 +335,7 @@ enum rdmux_status rdmux_tcp_arm(struct rdmux_provider_cq *base)
         rdmux_tcp_wake_for_input(cq->hot[i], true);
     }
     cq->unarmed_polls = 0;
-    cq->is_epoll_due = true;
+    cq->is_poller_due = true;
     cq->is_armed = true;
     return RDMUX_OK;
 }

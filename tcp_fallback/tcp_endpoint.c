@@ -6,7 +6,7 @@
 
 #include "api/base/list.h"
 #include "api/base/stream.h"
-#include "providers/ports.h"
+#include "api/system/system.h"
 #include "tcp_fallback/tcp_completion.h"
 #include "tcp_fallback/tcp_credit.h"
 #include "tcp_fallback/tcp_frame.h"
@@ -27,7 +27,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -161,11 +160,11 @@ static enum rdmux_status dial_socket(struct tcp_lane *lane)
         rdmux_provider_error("tcp: the peer's address is not known, there is nowhere to dial");
         return RDMUX_INVALID;
     }
-    lane->fd = socket(attr->peer_address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    lane->fd = rdmux_socket_open(attr->peer_address->sa_family);
     if (lane->fd < 0) {
         return dial_error(ep, lane->index, "socket", errno);
     }
-    rdmux_ports_use_all(lane->fd);
+    rdmux_socket_use_all_ports(lane->fd);
     rdmux_tcp_socket_setup(ep, lane->fd);
     if (attr->local_address != NULL &&
         bind(lane->fd, attr->local_address, attr->local_address_length) != 0) {
@@ -173,14 +172,14 @@ static enum rdmux_status dial_socket(struct tcp_lane *lane)
         rdmux_provider_error(
             "tcp: data socket %u of %u: cannot come from the address that the control "
             "channel comes from: %s; is it still this machine's (ip address)?",
-            lane->index + 1, ep->lane_count, strerrordesc_np(error));
+            lane->index + 1, ep->lane_count, rdmux_errno_words(error));
         return status_of(error);
     }
     if (connect(lane->fd, attr->peer_address, attr->peer_address_length) != 0 &&
         errno != EINPROGRESS) {
         return dial_error(ep, lane->index, "connect", errno);
     }
-    return rdmux_tcp_watch(lane, EPOLLOUT);
+    return rdmux_tcp_watch(lane, RDMUX_READY_OUT);
 }
 
 static void lane_advance(struct tcp_lane *lane, enum tcp_lane_state next)
@@ -209,7 +208,7 @@ static enum rdmux_status introduce_socket(struct tcp_lane *lane)
     uint8_t join[RDMUX_JOIN_SIZE];
     rdmux_provider_join(&ep->base, lane->index, join);
     ssize_t sent = send(lane->fd, join, sizeof(join), MSG_NOSIGNAL | MSG_DONTWAIT);
-    explicit_bzero(join, sizeof(join));  /* without encryption it has the connection's secret */
+    rdmux_wipe(join, sizeof(join));      /* without encryption it has the connection's secret */
     if (sent != (ssize_t)sizeof(join)) { /* a new socket has room for more bytes */
         return dial_error(ep, lane->index, "send", sent < 0 ? errno : EIO);
     }
@@ -217,7 +216,7 @@ static enum rdmux_status introduce_socket(struct tcp_lane *lane)
     return rdmux_tcp_stream_begin(lane);
 }
 
-/* Takes the next step to make a socket ready. IN_PROGRESS: the socket waits, and epoll reports when
+/* Takes the next step to make a socket ready. IN_PROGRESS: the socket waits, and the poller reports when
  * to continue. */
 static enum rdmux_status lane_step(struct tcp_lane *lane)
 {
@@ -233,14 +232,14 @@ static enum rdmux_status lane_step(struct tcp_lane *lane)
     lane->ep->lanes_ready++;
     /* After the last one sockets_connected() watches all. */
     bool waits = lane->ep->lanes_ready < lane->ep->lane_count && (dialled || lane->is_watched);
-    return waits ? rdmux_tcp_watch(lane, EPOLLRDHUP) : RDMUX_OK;
+    return waits ? rdmux_tcp_watch(lane, RDMUX_READY_END) : RDMUX_OK;
 }
 
 /* Starts the data path, once all sockets are ready. */
 static enum rdmux_status sockets_connected(struct tcp_ep *ep)
 {
     for (uint32_t i = 0; i < ep->lane_count; i++) {
-        uint32_t events = i == 0 ? EPOLLIN | EPOLLRDHUP : EPOLLRDHUP;
+        uint32_t events = i == 0 ? RDMUX_READY_IN | RDMUX_READY_END : RDMUX_READY_END;
         enum rdmux_status status = rdmux_tcp_watch(rdmux_tcp_lane(ep, i), events);
         if (status != RDMUX_OK) {
             return status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Hot endpoints: each poll of a cq reads their socket 0, without epoll. */
+/* Hot endpoints: each poll of a cq reads their socket 0, without the poller. */
 #include "tcp_fallback/tcp_hot.h"
 
 #include "tcp_fallback/tcp_completion.h"

@@ -44,7 +44,7 @@ struct tcp_lane {
     struct tcp_stream stream;
     int fd;
     uint32_t index;
-    uint32_t events; /* registered with epoll */
+    uint32_t events; /* registered with the poller */
     bool is_watched;
     bool is_blocked; /* the last send found no room; rdmux_tcp_set_blocked() */
     uint8_t state;   /* enum tcp_lane_state; tcp_endpoint.c alone writes it */

@@ -3,9 +3,10 @@
  * for the worst case is cheap. The buffer released last is taken next. */
 #include "tcp_fallback/tcp_pool.h"
 
+#include "api/system/system.h"
+
 #include <assert.h>
 #include <string.h>
-#include <sys/mman.h>
 
 enum { CHUNK_MIN = 16 };
 
@@ -32,9 +33,8 @@ enum rdmux_status rdmux_tcp_pool_reserve(struct rdmux_fabric *fabric, struct tcp
         return RDMUX_NO_MEMORY;
     }
     size_t size = more * TCP_BUFFER_SIZE;
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) {
+    void *memory = rdmux_pages_map(size, RDMUX_PAGES_LAZY);
+    if (memory == NULL) {
         rdmux_provider_error("tcp: cannot map %zu bytes of buffers; raise the limit on address "
                              "space (ulimit -v) or use fewer endpoints",
                              size);
@@ -82,7 +82,7 @@ void rdmux_tcp_pool_finish(struct rdmux_fabric *fabric, struct tcp_pool *pool)
     while (pool->chunks != NULL) {
         struct tcp_pool_chunk *chunk = pool->chunks;
         pool->chunks = chunk->next;
-        (void)munmap(chunk->memory, chunk->count * TCP_BUFFER_SIZE);
+        rdmux_pages_unmap(chunk->memory, chunk->count * TCP_BUFFER_SIZE);
         rdmux_provider_release(fabric, chunk);
     }
     memset(pool, 0, sizeof(*pool));

@@ -7,6 +7,7 @@
 #include "tcp_fallback/tcp_completion.h"
 #include "tcp_fallback/tcp_credit.h"
 #include "tcp_fallback/tcp_endpoint.h"
+#include "tcp_fallback/tcp_figures.h"
 #include "tcp_fallback/tcp_send.h"
 #include "tcp_fallback/tcp_socket.h"
 
@@ -193,4 +194,5 @@ const struct rdmux_provider_ops rdmux_tcp_provider = {
     .remote_close = rdmux_software_remote_close,
     .ep_leave = rdmux_tcp_ep_leave,
     .ep_enter = rdmux_tcp_ep_enter,
+    .ep_figures = rdmux_tcp_ep_figures,
 };

@@ -5,6 +5,7 @@
 
 #include "api/base/list.h"
 #include "api/base/pieces.h"
+#include "api/system/system.h"
 #include "providers/credits.h"
 #include "tcp_fallback/tcp_completion.h"
 #include "tcp_fallback/tcp_credit.h"
@@ -21,7 +22,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
 
 enum {
     READ_PIECES_MAX = RDMUX_SGE_MAX + 1, /* a scatter/gather list and the bytes read ahead */
@@ -806,10 +806,10 @@ static void unpause_endpoint(struct tcp_ep *ep)
     ep->in.is_paused = false;
     rdmux_node_remove(&ep->paused);
     /* Undoes arm_paused(). If arm was not called, these are no system calls. */
-    (void)rdmux_tcp_watch(&ep->lane0, ep->lane0.events | EPOLLIN | EPOLLRDHUP);
+    (void)rdmux_tcp_watch(&ep->lane0, ep->lane0.events | RDMUX_READY_IN | RDMUX_READY_END);
     for (uint32_t i = 1; i < ep->lane_count; i++) {
         struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
-        (void)rdmux_tcp_watch(lane, lane->events & ~(uint32_t)EPOLLIN);
+        (void)rdmux_tcp_watch(lane, lane->events & ~(uint32_t)RDMUX_READY_IN);
     }
 }
 

@@ -5,6 +5,7 @@
 
 #include "api/base/list.h"
 #include "api/base/pieces.h"
+#include "api/system/system.h"
 #include "providers/credits.h"
 #include "tcp_fallback/tcp_endpoint.h"
 #include "tcp_fallback/tcp_frame.h"
@@ -15,7 +16,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
-#include <sys/epoll.h>
 
 enum {
     WRITE_PIECES_MAX = RDMUX_SGE_MAX + 1, /* a scatter/gather list and the batch before it */
@@ -281,8 +281,8 @@ static void lane_block(struct tcp_lane *lane)
 {
     struct tcp_ep *ep = lane->ep;
     rdmux_tcp_set_blocked(lane, true);
-    if (!(lane->events & EPOLLOUT) && (lane->is_watched || ep->in.is_paused)) {
-        (void)rdmux_tcp_watch(lane, lane->events | EPOLLOUT);
+    if (!(lane->events & RDMUX_READY_OUT) && (lane->is_watched || ep->in.is_paused)) {
+        (void)rdmux_tcp_watch(lane, lane->events | RDMUX_READY_OUT);
     }
     if (!rdmux_node_is_listed(&ep->out_armed)) {
         rdmux_list_append(&rdmux_tcp_cq_of(ep)->out_armed, &ep->out_armed);

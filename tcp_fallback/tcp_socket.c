@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Socket options and epoll registration of data sockets. */
+/* Socket options of data sockets, and their place in the poller of the cq. */
 #include "tcp_fallback/tcp_socket.h"
 
+#include "api/system/system.h"
 #include "tcp_fallback/tcp_completion.h"
 #include "tcp_fallback/tcp_endpoint.h"
 #include "tcp_fallback/tcp_lane.h"
@@ -11,7 +12,6 @@
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 
 /* Indices into tcp_ep.options. */
@@ -32,10 +32,10 @@ static const struct {
 } options[TCP_OPTIONS] = {
     [OPTION_NODELAY] = { IPPROTO_TCP, TCP_NODELAY },
     [OPTION_KEEPALIVE] = { SOL_SOCKET, SO_KEEPALIVE },
-    [OPTION_KEEPIDLE] = { IPPROTO_TCP, TCP_KEEPIDLE },
-    [OPTION_KEEPINTVL] = { IPPROTO_TCP, TCP_KEEPINTVL },
-    [OPTION_KEEPCNT] = { IPPROTO_TCP, TCP_KEEPCNT },
-    [OPTION_USER_TIMEOUT] = { IPPROTO_TCP, TCP_USER_TIMEOUT },
+    [OPTION_KEEPIDLE] = { IPPROTO_TCP, RDMUX_TCP_KEEPIDLE },
+    [OPTION_KEEPINTVL] = { IPPROTO_TCP, RDMUX_TCP_KEEPINTVL },
+    [OPTION_KEEPCNT] = { IPPROTO_TCP, RDMUX_TCP_KEEPCNT },
+    [OPTION_USER_TIMEOUT] = { IPPROTO_TCP, RDMUX_TCP_USER_TIMEOUT },
     [OPTION_TOS] = { IPPROTO_IP, IP_TOS },
     [OPTION_TCLASS] = { IPPROTO_IPV6, IPV6_TCLASS },
 };
@@ -91,13 +91,13 @@ static bool is_paced(int fd)
 {
     char name[16] = ""; /* TCP_CA_NAME_MAX */
     socklen_t size = sizeof(name) - 1;
-    return getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &size) == 0 &&
+    return getsockopt(fd, IPPROTO_TCP, RDMUX_TCP_CONGESTION, name, &size) == 0 &&
            strcmp(name, "bbr") == 0;
 }
 
 static void avoid_pacing(int fd)
 {
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", strlen("reno"));
+    (void)setsockopt(fd, IPPROTO_TCP, RDMUX_TCP_CONGESTION, "reno", strlen("reno"));
 }
 
 /* The address that a socket dials. */
@@ -176,7 +176,7 @@ void rdmux_tcp_socket_setup(struct tcp_ep *ep, int fd)
         ep->is_kept_alive = is_set && quarter_s >= 1;
     }
     if (domain->is_dctcp && !ep->is_shared && attr->ecn != 0) {
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "dctcp", strlen("dctcp"));
+        (void)setsockopt(fd, IPPROTO_TCP, RDMUX_TCP_CONGESTION, "dctcp", strlen("dctcp"));
     } else if (dials) {
         avoid_pacing_to(&address, fd);
     } else if (!ep->is_shared) {
@@ -201,12 +201,12 @@ enum rdmux_status rdmux_tcp_watch(struct tcp_lane *lane, uint32_t events)
     if (lane->is_watched && lane->events == events) {
         return RDMUX_OK;
     }
-    struct epoll_event event = { .events = events, .data.ptr = lane };
-    int op = lane->is_watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
     lane->ep->base.system_calls++;
-    if (epoll_ctl(cq->epoll, op, lane->fd, &event) != 0) {
+    if ((lane->is_watched ? rdmux_poller_change(cq->poller, lane->fd, events, lane)
+                          : rdmux_poller_add(cq->poller, lane->fd, events, lane)) != 0) {
         char text[RDMUX_TEXT_MAX];
-        rdmux_tcp_error_text(text, sizeof(text), "tcp: epoll does not take the data socket", errno);
+        rdmux_tcp_error_text(text, sizeof(text), "tcp: the poller does not take the data socket",
+                             errno);
         rdmux_provider_error("%s", text);
         return errno == ENOMEM || errno == ENOSPC ? RDMUX_NO_MEMORY : RDMUX_IO;
     }
@@ -220,14 +220,14 @@ void rdmux_tcp_unwatch(struct tcp_lane *lane)
 {
     struct tcp_cq *cq = rdmux_tcp_cq_of(lane->ep);
     if (lane->is_watched) {
-        (void)epoll_ctl(cq->epoll, EPOLL_CTL_DEL, lane->fd, NULL);
+        (void)rdmux_poller_remove(cq->poller, lane->fd);
         lane->ep->base.system_calls++;
         lane->is_watched = false;
         lane->events = 0;
         cq->watched--;
         for (uint32_t i = cq->found_at; i < cq->found_count; i++) {
-            if (cq->found[i].data.ptr == lane) {
-                cq->found[i].data.ptr = NULL;
+            if (rdmux_ready_data(&cq->found[i]) == lane) {
+                rdmux_ready_set_data(&cq->found[i], NULL);
             }
         }
     }
@@ -253,6 +253,5 @@ void rdmux_tcp_error_text(char *out, size_t size, const char *text, int error)
     } else if (error == ECONNREFUSED) {
         remedy = "; nobody listens there, or a firewall refuses";
     }
-    const char *words = strerrordesc_np(error);
-    (void)snprintf(out, size, "%s: %s%s", text, words != NULL ? words : "unknown error", remedy);
+    (void)snprintf(out, size, "%s: %s%s", text, rdmux_errno_words(error), remedy);
 }

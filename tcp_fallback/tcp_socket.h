@@ -5,6 +5,8 @@
 
 #include "tcp_fallback/tcp_lane.h"
 
+#include "api/system/system.h"
+
 #include <rdmux/provider.h>
 
 #include <stdbool.h>
@@ -26,7 +28,7 @@ void rdmux_tcp_socket_setup(struct tcp_ep *ep, int fd);
 void rdmux_tcp_socket_dialled(const struct tcp_ep *ep, int fd);
 /* Restores a shared socket's options. */
 void rdmux_tcp_socket_restore(struct tcp_ep *ep, int fd);
-/* Registers the events of a socket with epoll, which always reports EPOLLERR and EPOLLHUP. */
+/* Registers the events of a socket with the poller of its cq. */
 enum rdmux_status rdmux_tcp_watch(struct tcp_lane *lane, uint32_t events);
 void rdmux_tcp_unwatch(struct tcp_lane *lane);
 /* Writes "text: connection reset by peer". */

@@ -9,7 +9,7 @@
 void rdmux_tcp_write_state(struct tcp_ep *ep, enum tcp_state next);
 /* Fails the endpoint and reports the cause to the core. Later causes are ignored. */
 void rdmux_tcp_fail(struct tcp_ep *ep, enum rdmux_status status, const char *text);
-/* Removes the endpoint from epoll and from all lists that poll serves. */
+/* Removes the endpoint from the poller and from all lists that poll serves. */
 void rdmux_tcp_detach(struct tcp_ep *ep);
 
 #endif

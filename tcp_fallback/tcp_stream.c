@@ -3,6 +3,7 @@
 #include "tcp_fallback/tcp_stream.h"
 
 #include "api/base/stream.h"
+#include "api/system/system.h"
 #include "tcp_fallback/tcp_completion.h"
 #include "tcp_fallback/tcp_endpoint.h"
 #include "tcp_fallback/tcp_lane.h"
@@ -11,7 +12,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 
 static_assert((int)TCP_SCRATCH_SIZE >= (int)RDMUX_STREAM_PIECE,
@@ -210,7 +210,8 @@ enum rdmux_status rdmux_tcp_stream_step(struct tcp_lane *lane)
     }
     enum rdmux_status status = session->ops->open(session, &wants_room);
     if (status == RDMUX_AGAIN) {
-        status = rdmux_tcp_watch(lane, wants_room ? EPOLLOUT : EPOLLIN | EPOLLRDHUP);
+        status = rdmux_tcp_watch(lane,
+                                 wants_room ? RDMUX_READY_OUT : RDMUX_READY_IN | RDMUX_READY_END);
         return status == RDMUX_OK ? RDMUX_IN_PROGRESS : status;
     }
     if (status != RDMUX_OK) {

@@ -19,9 +19,9 @@
 void rdmux_tcp_stream_clear(struct tcp_lane *lane);
 /* Chooses between bytes in clear and a TLS session. Called when the socket has joined. */
 enum rdmux_status rdmux_tcp_stream_begin(struct tcp_lane *lane);
-/* Continues the handshake of a TLS session. RDMUX_IN_PROGRESS: epoll reports when to continue. */
+/* Continues the handshake of a TLS session. RDMUX_IN_PROGRESS: the poller reports when to continue. */
 enum rdmux_status rdmux_tcp_stream_step(struct tcp_lane *lane);
-/* Returns whether the session may hold bytes that epoll does not report. */
+/* Returns whether the session may hold bytes that the poller does not report. */
 static inline bool rdmux_tcp_stream_holds_bytes(const struct tcp_lane *lane)
 {
     const struct rdmux_path_stream *session = lane->stream.session;

@@ -29,6 +29,9 @@ bool checksum_add(struct checksum *checksum, const void *bytes, size_t length);
 bool checksum_end(struct checksum *checksum,
                   uint8_t out[CHECKSUM_SIZE_MAX]); /* bytes beyond checksum_size are 0 */
 
+/* The checksum of the bytes so far; more may be added. */
+bool checksum_peek(struct checksum *checksum, uint8_t out[CHECKSUM_SIZE_MAX]);
+
 /* Prints a checksum in hexadecimal digits. */
 void checksum_print(const uint8_t sum[CHECKSUM_SIZE_MAX], char out[2 * CHECKSUM_SIZE_MAX + 1]);
 

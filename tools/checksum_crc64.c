@@ -81,4 +81,9 @@ bool checksum_end(struct checksum *checksum, uint8_t out[CHECKSUM_SIZE_MAX])
     return true;
 }
 
+bool checksum_peek(struct checksum *checksum, uint8_t out[CHECKSUM_SIZE_MAX])
+{
+    return checksum_end(checksum, out); /* leaves the running value */
+}
+
 #endif

@@ -16,6 +16,7 @@ const size_t checksum_size = 32;
 struct checksum {
     EVP_MD *algorithm; /* fetched once: a fetch costs more than a small file's checksum */
     EVP_MD_CTX *context;
+    EVP_MD_CTX *copy; /* for checksum_peek() */
 };
 
 struct checksum *checksum_create(void)
@@ -26,7 +27,8 @@ struct checksum *checksum_create(void)
     }
     checksum->algorithm = EVP_MD_fetch(NULL, "SHA256", NULL);
     checksum->context = EVP_MD_CTX_new();
-    if (checksum->algorithm == NULL || checksum->context == NULL) {
+    checksum->copy = EVP_MD_CTX_new();
+    if (checksum->algorithm == NULL || checksum->context == NULL || checksum->copy == NULL) {
         checksum_destroy(checksum);
         return NULL;
     }
@@ -36,6 +38,7 @@ struct checksum *checksum_create(void)
 void checksum_destroy(struct checksum *checksum)
 {
     if (checksum != NULL) {
+        EVP_MD_CTX_free(checksum->copy);
         EVP_MD_CTX_free(checksum->context);
         EVP_MD_free(checksum->algorithm);
         free(checksum);
@@ -56,6 +59,13 @@ bool checksum_end(struct checksum *checksum, uint8_t out[CHECKSUM_SIZE_MAX])
 {
     memset(out, 0, CHECKSUM_SIZE_MAX);
     return EVP_DigestFinal_ex(checksum->context, out, NULL) == 1;
+}
+
+bool checksum_peek(struct checksum *checksum, uint8_t out[CHECKSUM_SIZE_MAX])
+{
+    memset(out, 0, CHECKSUM_SIZE_MAX);
+    return EVP_MD_CTX_copy_ex(checksum->copy, checksum->context) == 1 &&
+           EVP_DigestFinal_ex(checksum->copy, out, NULL) == 1;
 }
 
 #endif

@@ -29,17 +29,56 @@ static void explain_missing_path(void)
 
 static int connect_failed(struct client *client, enum rdmux_status status)
 {
-    const char *remedy = "";
-    if (status == RDMUX_REFUSED) {
-        remedy = " (is \"rdmux serve\" running there?)";
+    client->failed = true;
+    if (client->told != NULL && atomic_exchange(client->told, true)) {
+        return tool_exit_code(status);
     }
-    tool_error(client->command, "cannot connect to %s: %s: %s%s", client->address,
-               rdmux_status_name(status), rdmux_last_error(), remedy);
+    if (status == RDMUX_REFUSED) {
+        tool_refused(client->command, client->address);
+    } else {
+        tool_error(client->command, "cannot connect to %s: %s: %s", client->address,
+                   rdmux_status_name(status), rdmux_last_error());
+    }
     if (status == RDMUX_NO_PATH) {
         explain_missing_path();
     }
-    client->failed = true;
     return tool_exit_code(status);
+}
+
+/* Connects over client->fabric and client->cq. */
+static int open_endpoint(struct client *client, struct rdmux_ep_attr *attr, uint32_t depth)
+{
+    uint8_t hello[PROTO_HELLO_SIZE];
+    proto_hello_encode(&(struct proto_hello){ .depth = depth }, hello);
+    attr->private_data = hello;
+    attr->private_length = sizeof(hello);
+    enum rdmux_status status = rdmux_connect(client->fabric, client->cq, client->address, attr,
+                                             TOOL_CONNECT_TIMEOUT_MS, &client->ep);
+    attr->private_data = NULL;
+    attr->private_length = 0;
+    if (status != RDMUX_OK) {
+        return connect_failed(client, status);
+    }
+    client->info = (struct rdmux_ep_info)RDMUX_EP_INFO_INIT;
+    status = rdmux_ep_info(client->ep, &client->info);
+    if (status != RDMUX_OK) {
+        client_fail_call(client, "ask for the endpoint's path", status);
+        return TOOL_FAILED;
+    }
+    return TOOL_OK;
+}
+
+int client_open_over(struct client *client, const char *command, const char *address,
+                     struct rdmux_ep_attr *attr, uint32_t depth, struct rdmux_fabric *fabric,
+                     struct rdmux_cq *cq)
+{
+    *client = (struct client){ .command = command,
+                               .address = address,
+                               .fabric = fabric,
+                               .cq = cq,
+                               .borrows = true,
+                               .told = client->told };
+    return open_endpoint(client, attr, depth);
 }
 
 int client_open(struct client *client, const char *command, const char *address,
@@ -60,24 +99,7 @@ int client_open(struct client *client, const char *command, const char *address,
         client_fail_call(client, "create a completion queue", status);
         return TOOL_FAILED;
     }
-    uint8_t hello[PROTO_HELLO_SIZE];
-    proto_hello_encode(&(struct proto_hello){ .depth = depth }, hello);
-    attr->private_data = hello;
-    attr->private_length = sizeof(hello);
-    status = rdmux_connect(client->fabric, client->cq, address, attr, TOOL_CONNECT_TIMEOUT_MS,
-                           &client->ep);
-    attr->private_data = NULL;
-    attr->private_length = 0;
-    if (status != RDMUX_OK) {
-        return connect_failed(client, status);
-    }
-    client->info = (struct rdmux_ep_info)RDMUX_EP_INFO_INIT;
-    status = rdmux_ep_info(client->ep, &client->info);
-    if (status != RDMUX_OK) {
-        client_fail_call(client, "ask for the endpoint's path", status);
-        return TOOL_FAILED;
-    }
-    return TOOL_OK;
+    return open_endpoint(client, attr, depth);
 }
 
 void client_end(struct client *client)
@@ -98,8 +120,10 @@ void client_end(struct client *client)
 void client_close(struct client *client)
 {
     client_end(client);
-    rdmux_cq_destroy(client->cq);
-    rdmux_fabric_close(client->fabric);
+    if (!client->borrows) {
+        rdmux_cq_destroy(client->cq);
+        rdmux_fabric_close(client->fabric);
+    }
     client->cq = NULL;
     client->fabric = NULL;
 }
@@ -138,6 +162,9 @@ void client_fail(struct client *client, const char *format, ...)
         return;
     }
     client->failed = true;
+    if (client->told != NULL && atomic_exchange(client->told, true)) {
+        return;
+    }
     char text[1024];
     va_list arguments;
     va_start(arguments, format);

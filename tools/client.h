@@ -6,6 +6,8 @@
 #include "protocol.h"
 #include "tool.h"
 
+#include <stdatomic.h>
+
 enum {
     CLIENT_CONTROL_SENDS = 4
 }; /* most control messages that a client sends during one connection */
@@ -20,7 +22,9 @@ struct client {
     uint8_t control[CLIENT_CONTROL_SENDS]
                    [PROTO_CONTROL_MAX]; /* each used once, so no completion is awaited */
     unsigned control_used;
-    bool failed; /* an error was printed */
+    bool failed;       /* an error was printed */
+    bool borrows;      /* fabric and cq belong to the caller */
+    atomic_bool *told; /* of several clients that fail together, one prints its error; may be NULL */
 };
 
 /* Opens fabric and cq and connects. depth: the queue depth told to the server. On failure prints
@@ -28,6 +32,11 @@ struct client {
  * call client_close() in any case. */
 int client_open(struct client *client, const char *command, const char *address,
                 struct rdmux_ep_attr *attr, uint32_t depth);
+
+/* The same over the caller's fabric and cq, which stay open. */
+int client_open_over(struct client *client, const char *command, const char *address,
+                     struct rdmux_ep_attr *attr, uint32_t depth, struct rdmux_fabric *fabric,
+                     struct rdmux_cq *cq);
 
 /* client_end() ends the connection, in order if nothing has failed. client_close() closes
  * everything. The caller closes its regions between the two calls. */

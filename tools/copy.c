@@ -2,565 +2,86 @@
 /*
  * rdmux copy: sends a file or a tree to `rdmux serve --receive`.
  *
- * Files are read directly into the send buffers, many small files to a buffer, so a tree of small
- * files costs no round trip per file. Both sides compute each file's checksum. The receiving end
- * gives a file its name only if the checksums agree.
+ * Both sides compute each file's checksum. The receiving end gives a file its name only if the
+ * checksums agree.
  */
-#include "client.h"
+#include "copy.h"
+
 #include "json.h"
 #include "options.h"
-#include "progress.h"
 #include "receiver.h"
 #include "timer.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const char command_name[] = "copy";
 
-enum {
-    BUFFERS = 8,
-    RECEIVES = 4,
-    SEND_DEPTH = BUFFERS + 8,
-    ROOM_MIN = 4096, /* a buffer with less room than this for file data is sent as it is */
-    SKIPS_TOLD = 3,
-    RESULT_TIMEOUT_MS = 60000, /* the receiver may still have a buffer full of files to write */
+enum { SKIPS_TOLD = 3 }; /* without --verbose */
+
+static const char *const skip_names[SKIP_COUNT] = { "unchanged", "newer", "existing", "special",
+                                                    "outside" };
+static const char *const skip_texts[SKIP_COUNT] = {
+    "unchanged",           "newer there", "existing there", "neither file, directory nor link",
+    "links that lead out",
 };
 
-/* Contents of the source. */
-struct tally {
-    uint64_t files;
-    uint64_t directories;
-    uint64_t links;
-    uint64_t skipped; /* neither file, directory nor link, or a link that leads out of the tree */
-    uint64_t bytes;
-};
+/* --------------------------------------------------------------------------------------- reports */
 
-struct sender {
-    struct client client;
-    const struct copy_options *options;
-    struct rdmux_mr *mr;
-    uint8_t *base;
-    bool busy[BUFFERS];
-    unsigned current;
-    size_t fill; /* bytes in the current buffer */
-    uint8_t control_in[RECEIVES][PROTO_CONTROL_MAX];
-    bool ready;
-    bool result_here;
-    struct proto_copy_result result;
-    struct checksum *checksum;
-    uint8_t last_sum[CHECKSUM_SIZE_MAX];
-    struct progress progress;
-    struct tally expected;
-    struct tally done;
-    char path[PROTO_PATH_MAX]; /* path at the receiver of the current entry */
-    size_t path_length;
-    size_t root_length; /* length of the part that stands for the source itself */
-};
-
-/* --------------------------------------------------------------------------------------- errors */
-
-/* Writes the local name of the current entry. */
-static void local_name(const struct sender *sender, char *out, size_t size)
+const char *copy_remedy(int error)
 {
-    snprintf(out, size, "%s%s", sender->options->source, sender->path + sender->root_length);
-}
-
-static bool fail_errno(struct sender *sender, const char *what, int error)
-{
-    char name[PATH_MAX];
-    local_name(sender, name, sizeof(name));
-    progress_clear(&sender->progress);
-    const char *remedy = "";
-    if (error == EACCES || error == EPERM) {
-        remedy = "; run the command as a user who may read it";
-    } else if (error == EMFILE || error == ENFILE) {
-        remedy = "; raise the limit on open files (ulimit -n)";
-    } else if (error == ENAMETOOLONG) {
-        remedy = "; the path at the far end would be too long";
+    switch (error) {
+    case EACCES:
+    case EPERM:
+        return "; run the command as a user who may read it";
+    case EMFILE:
+    case ENFILE:
+        return "; raise the limit on open files (ulimit -n)";
+    case ENAMETOOLONG:
+        return "; the path at the far end would be too long";
+    case ENOENT:
+        return "; it has vanished";
+    default:
+        return "";
     }
-    client_fail(&sender->client, "cannot %s \"%s\": %s%s", what, name, strerror(error), remedy);
-    return false;
 }
 
-static void tell_skipped(struct sender *sender, const char *why)
+void copy_tell_failed(struct sender *sender, const char *path, const char *what, int error)
 {
-    sender->done.skipped++;
-    if (sender->done.skipped > SKIPS_TOLD) {
+    sender->done.failed++;
+    progress_clear(&sender->progress);
+    tool_error(command_name, "cannot %s \"%s%s\": %s%s; the rest goes on", what,
+               sender->options->source, path, strerror(error), copy_remedy(error));
+}
+
+void copy_tell_skipped(struct sender *sender, enum copy_skip kind, const char *path, const char *why)
+{
+    sender->done.skipped[kind]++;
+    if (!sender->options->verbose && (kind < SKIP_SPECIAL || sender->told == SKIPS_TOLD)) {
         return;
     }
-    char name[PATH_MAX];
-    local_name(sender, name, sizeof(name));
+    sender->told++;
+    bool last = !sender->options->verbose && sender->told == SKIPS_TOLD;
     progress_clear(&sender->progress);
-    if (sender->done.skipped == SKIPS_TOLD) {
-        tool_error(command_name, "skipped \"%s\": %s; more are only counted", name, why);
-    } else {
-        tool_error(command_name, "skipped \"%s\": %s", name, why);
-    }
+    tool_error(command_name, "skipped \"%s%s\": %s%s", sender->options->source, path, why,
+               last ? "; more are only counted (--verbose names them)" : "");
 }
 
-/* ------------------------------------------------------------------------------- the connection */
-
-static bool take_message(struct sender *sender, const struct rdmux_wc *wc)
+static uint64_t count_skipped(const struct tally *done)
 {
-    struct proto_message message;
-    if (!client_is_control(wc) || !proto_open(wc->context, (size_t)wc->length, &message)) {
-        client_fail(&sender->client, "%s: the server sent a malformed message",
-                    sender->client.address);
-        return false;
+    uint64_t count = 0;
+    for (size_t i = 0; i < SKIP_COUNT; i++) {
+        count += done->skipped[i];
     }
-    if (!sender->ready && proto_copy_ready_decode(&message)) {
-        sender->ready = true;
-        return true;
-    }
-    if (sender->ready && !sender->result_here &&
-        proto_copy_result_decode(&message, &sender->result)) {
-        sender->result_here = true;
-        return true;
-    }
-    progress_clear(&sender->progress);
-    client_fail_message(&sender->client, &message);
-    return false;
+    return count;
 }
 
-/* Takes the available completions, waiting up to timeout_ms for the first. On failure prints the
- * error and returns false. */
-static bool pump(struct sender *sender, int timeout_ms)
-{
-    struct rdmux_wc wc[16];
-    size_t count = 0;
-    enum rdmux_status status = rdmux_cq_wait(sender->client.cq, wc, TOOL_COUNT_OF(wc), timeout_ms,
-                                             &count);
-    if (status != RDMUX_OK && status != RDMUX_TIMED_OUT && status != RDMUX_AGAIN) {
-        client_fail_call(&sender->client, "wait for completions", status);
-        return false;
-    }
-    for (size_t i = 0; i < count; i++) {
-        if (wc[i].status != RDMUX_OK || wc[i].opcode == RDMUX_WC_DISCONNECTED) {
-            progress_clear(&sender->progress);
-            client_fail_completion(&sender->client, &wc[i], count - i);
-            return false;
-        }
-        if (wc[i].opcode == RDMUX_WC_SEND) {
-            *(bool *)wc[i].context = false;
-        } else if (wc[i].opcode == RDMUX_WC_RECV && !take_message(sender, &wc[i])) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Waits until *condition is true. On failure or timeout prints the error and returns false. */
-static bool wait_for(struct sender *sender, const bool *condition, int timeout_ms, const char *what)
-{
-    uint64_t give_up_ns = timer_clock_ns() + UINT64_C(1000000) * (uint64_t)timeout_ms;
-    while (!*condition) {
-        if (!pump(sender, 1000)) {
-            return false;
-        }
-        if (!*condition && timer_clock_ns() > give_up_ns) {
-            client_fail(&sender->client,
-                        "%s: the server has not %s for %d s; is it stopped or overloaded?",
-                        sender->client.address, what, timeout_ms / 1000);
-            return false;
-        }
-    }
-    return true;
-}
-
-static uint8_t *buffer(const struct sender *sender)
-{
-    return sender->base + (size_t)sender->current * PROTO_COPY_CHUNK;
-}
-
-/* Sends the current buffer and waits until the next one is free. */
-static bool flush(struct sender *sender)
-{
-    if (sender->fill == 0) {
-        return true;
-    }
-    enum rdmux_status status = RDMUX_OK;
-    while ((status = rdmux_send(sender->client.ep, buffer(sender), sender->fill, sender->mr,
-                                &sender->busy[sender->current], 0)) == RDMUX_AGAIN) {
-        if (!pump(sender, 1000)) {
-            return false;
-        }
-    }
-    if (status != RDMUX_OK) {
-        progress_clear(&sender->progress);
-        /* The endpoint may have ended because the server gave up; the queue then holds its
-         * reason. */
-        if (pump(sender, 100)) {
-            client_fail_call(&sender->client, "send", status);
-        }
-        return false;
-    }
-    sender->busy[sender->current] = true;
-    sender->current = (sender->current + 1) % BUFFERS;
-    sender->fill = 0;
-    if (!pump(sender, 0)) {
-        return false;
-    }
-    while (sender->busy[sender->current]) {
-        if (!pump(sender, 1000)) {
-            return false;
-        }
-    }
-    progress_update(&sender->progress, sender->done.bytes);
-    return true;
-}
-
-/* -------------------------------------------------------------------------------------- records */
-
-/* Begins a record with a payload of this length in the current buffer, or in the next one if it
- * does not fit. Returns NULL on failure. */
-static uint8_t *add_record(struct sender *sender, enum proto_record kind, size_t length)
-{
-    if (sender->fill + PROTO_RECORD_HEADER_SIZE + length > PROTO_COPY_CHUNK && !flush(sender)) {
-        return NULL;
-    }
-    uint8_t *record = buffer(sender) + sender->fill;
-    proto_store32(record, (uint32_t)kind);
-    proto_store32(record + 4, (uint32_t)length);
-    sender->fill += PROTO_RECORD_HEADER_SIZE + length;
-    return record + PROTO_RECORD_HEADER_SIZE;
-}
-
-static bool add_entry(struct sender *sender, enum proto_record kind, mode_t mode)
-{
-    uint8_t *payload = add_record(sender, kind, 4 + sender->path_length);
-    if (payload == NULL) {
-        return false;
-    }
-    proto_store32(payload, (uint32_t)mode & 07777);
-    memcpy(payload + 4, sender->path, sender->path_length);
-    return true;
-}
-
-/* Reads the rest of a file into DATA records. */
-static bool send_contents(struct sender *sender, int file)
-{
-    for (;;) {
-        if (sender->fill + PROTO_RECORD_HEADER_SIZE + ROOM_MIN > PROTO_COPY_CHUNK &&
-            !flush(sender)) {
-            return false;
-        }
-        uint8_t *record = buffer(sender) + sender->fill;
-        uint8_t *data = record + PROTO_RECORD_HEADER_SIZE;
-        ssize_t length = read(file, data,
-                              PROTO_COPY_CHUNK - sender->fill - PROTO_RECORD_HEADER_SIZE);
-        if (length < 0 && errno == EINTR) {
-            continue;
-        }
-        if (length < 0) {
-            return fail_errno(sender, "read", errno);
-        }
-        if (length == 0) {
-            return true;
-        }
-        proto_store32(record, PROTO_RECORD_DATA);
-        proto_store32(record + 4, (uint32_t)length);
-        sender->fill += PROTO_RECORD_HEADER_SIZE + (size_t)length;
-        sender->done.bytes += (uint64_t)length;
-        if (!checksum_add(sender->checksum, data, (size_t)length)) {
-            return fail_errno(sender, "compute the checksum of", ENOMEM);
-        }
-    }
-}
-
-static bool send_file(struct sender *sender, int file, mode_t mode)
-{
-    if (!checksum_begin(sender->checksum)) {
-        return fail_errno(sender, "compute the checksum of", ENOMEM);
-    }
-    if (!add_entry(sender, PROTO_RECORD_FILE, mode) || !send_contents(sender, file)) {
-        return false;
-    }
-    uint8_t *payload = add_record(sender, PROTO_RECORD_FILE_END, CHECKSUM_SIZE_MAX);
-    if (payload == NULL) {
-        return false;
-    }
-    if (!checksum_end(sender->checksum, sender->last_sum)) {
-        return fail_errno(sender, "compute the checksum of", ENOMEM);
-    }
-    memcpy(payload, sender->last_sum, CHECKSUM_SIZE_MAX);
-    sender->done.files++;
-    return true;
-}
-
-static bool send_link(struct sender *sender, int directory, const char *name)
-{
-    char target[PROTO_PATH_MAX];
-    ssize_t length = readlinkat(directory, name, target, sizeof(target) - 1);
-    if (length < 0) {
-        return fail_errno(sender, "read the link", errno);
-    }
-    target[length] = '\0';
-    const char *wrong = receiver_check_link(sender->path, target);
-    if (wrong != NULL) {
-        tell_skipped(sender, wrong);
-        return true;
-    }
-    uint8_t *payload = add_record(sender, PROTO_RECORD_LINK,
-                                  4 + sender->path_length + (size_t)length);
-    if (payload == NULL) {
-        return false;
-    }
-    proto_store32(payload, (uint32_t)sender->path_length);
-    memcpy(payload + 4, sender->path, sender->path_length);
-    memcpy(payload + 4 + sender->path_length, target, (size_t)length);
-    sender->done.links++;
-    return true;
-}
-
-/* ------------------------------------------------------------------------------------- the tree */
-
-static int not_dots(const struct dirent *entry)
-{
-    return strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
-}
-
-/* Extends the path by a name. Returns the length to restore with path_leave(), 0 if the name does
- * not fit. */
-static size_t path_enter(struct sender *sender, const char *name)
-{
-    size_t before = sender->path_length;
-    size_t length = strlen(name);
-    if (before + 1 + length >= sizeof(sender->path)) {
-        return 0;
-    }
-    sender->path[before] = '/';
-    memcpy(sender->path + before + 1, name, length + 1);
-    sender->path_length = before + 1 + length;
-    return before;
-}
-
-static void path_leave(struct sender *sender, size_t length)
-{
-    sender->path_length = length;
-    sender->path[length] = '\0';
-}
-
-/* Visits one entry of the source. Each of the two passes has its own visitor. */
-typedef bool visit_function(struct sender *sender, int directory, const char *name,
-                            const struct stat *stat);
-
-/* Calls visit for each entry of a directory, sorted by name. */
-static bool for_each_entry(struct sender *sender, int directory, visit_function *visit)
-{
-    struct dirent **entries = NULL;
-    int count = scandirat(directory, ".", &entries, not_dots, alphasort);
-    if (count < 0) {
-        return fail_errno(sender, "list", errno);
-    }
-    bool good = true;
-    for (int i = 0; i < count; i++) {
-        const char *name = entries[i]->d_name;
-        size_t before = good ? path_enter(sender, name) : 0;
-        if (before != 0) {
-            struct stat stat;
-            good = fstatat(directory, name, &stat, AT_SYMLINK_NOFOLLOW) == 0
-                       ? visit(sender, directory, name, &stat)
-                       : fail_errno(sender, "look at", errno);
-            path_leave(sender, before);
-        } else if (good) {
-            good = fail_errno(sender, "enter a name below", ENAMETOOLONG);
-        }
-        free(entries[i]);
-    }
-    free(entries);
-    return good;
-}
-
-/* Opens an entry found earlier; does not follow a link that has replaced it since. */
-static int open_entry(struct sender *sender, int directory, const char *name, int flags)
-{
-    int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags);
-    if (fd < 0) {
-        fail_errno(sender, "open", errno);
-    }
-    return fd;
-}
-
-static bool count_entry(struct sender *sender, int directory, const char *name,
-                        const struct stat *stat)
-{
-    if (S_ISREG(stat->st_mode)) {
-        sender->expected.files++;
-        sender->expected.bytes += (uint64_t)stat->st_size;
-    } else if (S_ISDIR(stat->st_mode)) {
-        int fd = open_entry(sender, directory, name, O_DIRECTORY);
-        bool good = fd >= 0 && for_each_entry(sender, fd, count_entry);
-        if (fd >= 0) {
-            close(fd);
-        }
-        return good;
-    }
-    return true;
-}
-
-static bool send_entry(struct sender *sender, int directory, const char *name,
-                       const struct stat *stat)
-{
-    if (S_ISLNK(stat->st_mode)) {
-        return send_link(sender, directory, name);
-    }
-    if (!S_ISREG(stat->st_mode) && !S_ISDIR(stat->st_mode)) {
-        tell_skipped(sender, "it is neither a file, a directory nor a link");
-        return true;
-    }
-    int fd = open_entry(sender, directory, name, S_ISDIR(stat->st_mode) ? O_DIRECTORY : 0);
-    if (fd < 0) {
-        return false;
-    }
-    bool good = false;
-    if (S_ISREG(stat->st_mode)) {
-        good = send_file(sender, fd, stat->st_mode);
-    } else {
-        good = add_entry(sender, PROTO_RECORD_DIRECTORY, stat->st_mode) &&
-               for_each_entry(sender, fd, send_entry) &&
-               add_entry(sender, PROTO_RECORD_DIRECTORY_END, stat->st_mode);
-        sender->done.directories++;
-    }
-    close(fd);
-    return good;
-}
-
-/* ------------------------------------------------------------------------------------- the copy */
-
-/* Determines the source's name at the receiver and counts its contents. */
-static bool survey(struct sender *sender, struct stat *stat)
-{
-    const char *source = sender->options->source;
-    char *real = realpath(source, NULL);
-    if (real == NULL || lstat(real, stat) != 0) {
-        client_fail(&sender->client, "cannot find \"%s\": %s; check the name", source,
-                    strerror(errno));
-        free(real);
-        return false;
-    }
-    const char *name = sender->options->as != NULL ? sender->options->as : strrchr(real, '/') + 1;
-    int length = snprintf(sender->path, sizeof(sender->path), "%s", name);
-    free(real);
-    if (length <= 0 || (size_t)length >= sizeof(sender->path)) {
-        client_fail(&sender->client,
-                    "\"%s\" has no name to store it under; give one with --as NAME", source);
-        return false;
-    }
-    sender->path_length = (size_t)length;
-    sender->root_length = (size_t)length;
-    if (!S_ISREG(stat->st_mode) && !S_ISDIR(stat->st_mode)) {
-        client_fail(&sender->client,
-                    "\"%s\" is neither a file nor a directory; only these can be copied", source);
-        return false;
-    }
-    return true;
-}
-
-/* Opens the source itself, following links, because the user named it. */
-static int open_source(struct sender *sender)
-{
-    int fd = open(sender->options->source, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) {
-        fail_errno(sender, "open", errno);
-    }
-    return fd;
-}
-
-static bool count_source(struct sender *sender, const struct stat *stat)
-{
-    if (S_ISREG(stat->st_mode)) {
-        return count_entry(sender, AT_FDCWD, NULL, stat);
-    }
-    int fd = open_source(sender);
-    bool good = fd >= 0 && for_each_entry(sender, fd, count_entry);
-    if (fd >= 0) {
-        close(fd);
-    }
-    return good;
-}
-
-static bool send_source(struct sender *sender, const struct stat *stat)
-{
-    int fd = open_source(sender);
-    if (fd < 0) {
-        return false;
-    }
-    bool good = false;
-    if (S_ISREG(stat->st_mode)) {
-        good = send_file(sender, fd, stat->st_mode);
-    } else {
-        good = add_entry(sender, PROTO_RECORD_DIRECTORY, stat->st_mode) &&
-               for_each_entry(sender, fd, send_entry) &&
-               add_entry(sender, PROTO_RECORD_DIRECTORY_END, stat->st_mode);
-        sender->done.directories++;
-    }
-    close(fd);
-    return good;
-}
-
-/* Posts receives and sends the request. The server answers that it is ready or why it is not. */
-static bool prepare(struct sender *sender)
-{
-    struct client *client = &sender->client;
-    enum rdmux_status status = rdmux_mr_alloc(client->fabric, (size_t)BUFFERS * PROTO_COPY_CHUNK,
-                                              RDMUX_ACCESS_LOCAL_WRITE, &sender->mr);
-    if (status != RDMUX_OK) {
-        client_fail_call(client, "allocate buffers", status);
-        return false;
-    }
-    sender->base = rdmux_mr_addr(sender->mr);
-    if (client->info.max_send < PROTO_COPY_CHUNK) {
-        client_fail(client, "%s: the connection allows sends of %" PRIu64 " bytes, copy needs %d",
-                    client->address, client->info.max_send, PROTO_COPY_CHUNK);
-        return false;
-    }
-    for (unsigned i = 0; i < RECEIVES; i++) {
-        status = rdmux_recv(client->ep, sender->control_in[i], PROTO_CONTROL_MAX, NULL,
-                            sender->control_in[i]);
-        if (status != RDMUX_OK) {
-            client_fail_call(client, "post a receive", status);
-            return false;
-        }
-    }
-    struct proto_copy_request request = {
-        .checksum = checksum_algorithm,
-        .files = sender->expected.files,
-        .bytes = sender->expected.bytes,
-    };
-    return client_send_control(
-               client, proto_copy_request_encode(&request, client_control_buffer(client))) &&
-           wait_for(sender, &sender->ready, TOOL_CONNECT_TIMEOUT_MS, "answered");
-}
-
-static bool send_end(struct sender *sender)
-{
-    uint8_t *payload = add_record(sender, PROTO_RECORD_END, 16);
-    if (payload == NULL) {
-        return false;
-    }
-    proto_store64(payload, sender->done.files);
-    proto_store64(payload + 8, sender->done.bytes);
-    if (!flush(sender) ||
-        !wait_for(sender, &sender->result_here, RESULT_TIMEOUT_MS, "confirmed the copy")) {
-        return false;
-    }
-    if (sender->result.files != sender->done.files || sender->result.bytes != sender->done.bytes) {
-        client_fail(&sender->client, "%s: the server stored %" PRIu64 " files, not %" PRIu64,
-                    sender->client.address, sender->result.files, sender->done.files);
-        return false;
-    }
-    return true;
-}
-
-static void write_json(const struct sender *sender, bool single, double seconds, FILE *out)
+static void write_json(const struct sender *sender, double seconds, FILE *out)
 {
     const struct tally *done = &sender->done;
     char sum[2 * CHECKSUM_SIZE_MAX + 1];
@@ -569,7 +90,8 @@ static void write_json(const struct sender *sender, bool single, double seconds,
     json_begin(&json, out);
     json_object_begin(&json, NULL);
     json_string(&json, "source", sender->options->source);
-    json_string(&json, "server", sender->options->address);
+    json_string(&json, "server", sender->client.address);
+    json_string(&json, "target", sender->target);
     json_object_begin(&json, "path");
     json_string(&json, "provider", sender->client.info.provider);
     json_string(&json, "device", sender->client.info.device);
@@ -577,13 +99,24 @@ static void write_json(const struct sender *sender, bool single, double seconds,
     json_unsigned(&json, "files", done->files);
     json_unsigned(&json, "directories", done->directories);
     json_unsigned(&json, "links", done->links);
-    json_unsigned(&json, "skipped", done->skipped);
+    json_unsigned(&json, "hard_links", done->hard_links);
+    json_unsigned(&json, "skipped", count_skipped(done));
+    json_object_begin(&json, "skips");
+    for (size_t i = 0; i < SKIP_COUNT; i++) {
+        json_unsigned(&json, skip_names[i], done->skipped[i]);
+    }
+    json_object_end(&json);
+    json_unsigned(&json, "failed", done->failed);
     json_unsigned(&json, "bytes", done->bytes);
+    json_unsigned(&json, "sent_bytes", done->sent_bytes);
+    json_unsigned(&json, "hole_bytes", done->hole_bytes);
+    json_unsigned(&json, "resumed_files", done->resumed_files);
+    json_unsigned(&json, "resumed_bytes", done->resumed_bytes);
     json_real(&json, "seconds", seconds);
-    json_real(&json, "bytes_per_second", (double)done->bytes / seconds);
+    json_real(&json, "bytes_per_second", (double)done->sent_bytes / seconds);
     json_object_begin(&json, "checksum");
     json_string(&json, "algorithm", checksum_name);
-    if (single) {
+    if (sender->has_sum) {
         json_string(&json, "value", sum);
     } else {
         json_null(&json, "value");
@@ -594,87 +127,313 @@ static void write_json(const struct sender *sender, bool single, double seconds,
     json_end(&json);
 }
 
-static void write_text(const struct sender *sender, bool single, double seconds, FILE *out)
+/* The lines that only some copies have. */
+static void write_exceptions(const struct tally *done, FILE *out)
+{
+    char bytes[TOOL_NUMBER_MAX];
+    if (done->resumed_files > 0) {
+        tool_format_bytes((double)done->resumed_bytes, bytes);
+        fprintf(out, "  %" PRIu64 " files continued; %s of them were there and are the same\n",
+                done->resumed_files, bytes);
+    }
+    if (done->hole_bytes > 0) {
+        tool_format_bytes((double)done->hole_bytes, bytes);
+        fprintf(out, "  %s of holes kept\n", bytes);
+    }
+    if (count_skipped(done) > 0) {
+        fprintf(out, "  %" PRIu64 " entries skipped: ", count_skipped(done));
+        const char *separator = "";
+        for (size_t i = 0; i < SKIP_COUNT; i++) {
+            if (done->skipped[i] > 0) {
+                fprintf(out, "%s%" PRIu64 " %s", separator, done->skipped[i], skip_texts[i]);
+                separator = ", ";
+            }
+        }
+        fputc('\n', out);
+    }
+    if (done->failed > 0) {
+        fprintf(out, "  %" PRIu64 " entries could not be read and are not in the copy\n",
+                done->failed);
+    }
+}
+
+static void write_text(const struct sender *sender, double seconds, FILE *out)
 {
     const struct tally *done = &sender->done;
     char bytes[TOOL_NUMBER_MAX], speed[TOOL_NUMBER_MAX], sum[2 * CHECKSUM_SIZE_MAX + 1];
     tool_format_bytes((double)done->bytes, bytes);
-    tool_format_rate((double)done->bytes / seconds, speed);
+    tool_format_rate((double)done->sent_bytes / seconds, speed);
     checksum_print(sender->last_sum, sum);
-    fprintf(out, "copied %s to %s over %s\n", sender->options->source, sender->options->address,
-            sender->client.info.provider);
-    if (single) {
+    fprintf(out, "copied %s to %s:/%s over %s\n", sender->options->source, sender->client.address,
+            sender->target, sender->client.info.provider);
+    if (sender->list.root < 0 && done->files > 0) {
         fprintf(out, "  %s in %.2f s, %s\n  %s %s, the same at the far end\n", bytes, seconds,
                 speed, checksum_name, sum);
-        return;
+    } else if (sender->list.root >= 0) {
+        fprintf(out, "  %" PRIu64 " files, %" PRIu64 " directories, %" PRIu64 " links", done->files,
+                done->directories, done->links);
+        if (done->hard_links > 0) {
+            fprintf(out, ", %" PRIu64 " hard links", done->hard_links);
+        }
+        fprintf(out, ", %s in %.2f s, %s\n", bytes, seconds, speed);
+        if (done->files > 0) {
+            fprintf(out, "  %s of every file sent the same at the far end\n", checksum_name);
+        }
     }
-    fprintf(out,
-            "  %" PRIu64 " files, %" PRIu64 " directories, %" PRIu64 " links, %s in %.2f s, %s\n",
-            done->files, done->directories, done->links, bytes, seconds, speed);
-    fprintf(out, "  %s of every file the same at the far end\n", checksum_name);
-    if (done->skipped > 0) {
-        fprintf(out, "  %" PRIu64 " entries skipped\n", done->skipped);
+    write_exceptions(done, out);
+}
+
+/* ---------------------------------------------------------------------------------- preparations */
+
+static void on_failed(void *user, const char *path, const char *what, int error)
+{
+    copy_tell_failed(user, path, what, error);
+}
+
+static void on_special(void *user, const char *path, const char *why)
+{
+    copy_tell_skipped(user, SKIP_SPECIAL, path, why);
+}
+
+/* Copies a text into a path of the sender. Returns false if it is too long, which was printed. */
+static bool set_path(struct sender *sender, char out[PROTO_PATH_MAX], const char *directory,
+                     const char *name)
+{
+    int length = snprintf(out, PROTO_PATH_MAX, "%s%s%s", directory, directory[0] != '\0' ? "/" : "",
+                          name);
+    if (length < 0 || length >= PROTO_PATH_MAX) {
+        client_fail(&sender->client, "the path at the far end would be too long");
+        return false;
     }
+    return true;
+}
+
+/* Determines where the copy goes: target, and the name if the target may be a directory. */
+static bool choose_target(struct sender *sender, const char *own_name)
+{
+    const struct copy_options *options = sender->options;
+    const char *path = options->target;
+    sender->name[0] = '\0';
+    if (options->as != NULL) {
+        if (options->as[0] == '\0') {
+            client_fail(&sender->client, "--as needs a name");
+            return false;
+        }
+        return set_path(sender, sender->target, "", options->as);
+    }
+    if (own_name[0] == '\0') {
+        client_fail(&sender->client,
+                    "\"%s\" has no name to store it under; give one with --as NAME",
+                    options->source);
+        return false;
+    }
+    if (path == NULL) {
+        return set_path(sender, sender->target, "", own_name);
+    }
+    path += strspn(path, "/");
+    char directory[PROTO_PATH_MAX];
+    if (!set_path(sender, directory, "", path)) {
+        return false;
+    }
+    size_t length = strlen(directory);
+    bool is_directory = length > 0 && directory[length - 1] == '/';
+    while (length > 0 && directory[length - 1] == '/') {
+        directory[--length] = '\0';
+    }
+    if (is_directory) {
+        return set_path(sender, sender->target, directory, own_name);
+    }
+    return set_path(sender, sender->target, "", directory) &&
+           set_path(sender, sender->name, "", own_name);
+}
+
+/* Determines the source's status and its name at the receiver. */
+static bool survey(struct sender *sender, struct stat *status)
+{
+    const char *source = sender->options->source;
+    char *real = realpath(source, NULL);
+    if (real == NULL || lstat(real, status) != 0) {
+        const char *remedy = strstr(source, ":/") != NULL
+                                 ? "a server gives no files; run \"rdmux copy\" where they are"
+                                 : "check the name";
+        client_fail(&sender->client, "cannot find \"%s\": %s; %s", source, strerror(errno), remedy);
+        free(real);
+        return false;
+    }
+    bool good = choose_target(sender, strrchr(real, '/') + 1);
+    free(real);
+    if (!good) {
+        return false;
+    }
+    if (!S_ISREG(status->st_mode) && !S_ISDIR(status->st_mode)) {
+        client_fail(&sender->client,
+                    "\"%s\" is neither a file nor a directory; only these can be copied", source);
+        return false;
+    }
+    if (access(source, R_OK) != 0) {
+        client_fail(&sender->client, "cannot open \"%s\": %s%s", source, strerror(errno),
+                    copy_remedy(errno));
+        return false;
+    }
+    receiver_place_of(status, &sender->place);
+    return true;
+}
+
+static bool make_list(struct sender *sender, const struct stat *status)
+{
+    static const struct source_listener callbacks = { .failed = on_failed, .special = on_special };
+    struct source_listener listener = callbacks;
+    listener.user = sender;
+    if (!source_list_make(&sender->list, sender->options->source, status, &listener)) {
+        client_fail(&sender->client, "cannot list \"%s\": %s%s", sender->options->source,
+                    strerror(errno), copy_remedy(errno));
+        return false;
+    }
+    sender->list.listener = NULL;
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------- the copy */
+
+/* The server speaks version 1 of a copy: it stores what comes, and answers no questions. */
+static bool accept_version_1(struct sender *sender)
+{
+    const struct copy_options *options = sender->options;
+    if (options->checksum || options->update || options->no_clobber || options->parents) {
+        client_fail(&sender->client,
+                    "%s: the server is of an older version, which knows neither --checksum nor "
+                    "--update, --no-clobber or --parents",
+                    sender->client.address);
+        return false;
+    }
+    tool_error(command_name, "the server is of an older version: every file is sent, and times, "
+                             "holes and hard links are not kept");
+    if (sender->target[0] == '\0') {
+        return set_path(sender, sender->target, "", sender->name);
+    }
+    return true;
+}
+
+static bool send_all(struct sender *sender)
+{
+    if (sender->version < 2) {
+        if (!accept_version_1(sender)) {
+            return false;
+        }
+    } else {
+        if (!copy_begin(sender)) {
+            return false;
+        }
+        if (sender->placed == PROTO_ANSWER_INTO) {
+            char directory[PROTO_PATH_MAX];
+            memcpy(directory, sender->target, sizeof(directory));
+            if (!set_path(sender, sender->target, directory, sender->name)) {
+                return false;
+            }
+        }
+    }
+    return copy_send_entries(sender) && copy_finish(sender);
 }
 
 /* Runs the copy on a connection that is open. */
-static bool run_copy(struct sender *sender, const struct stat *stat, FILE *out)
+static bool run_copy(struct sender *sender, FILE *out)
 {
-    bool single = S_ISREG(stat->st_mode);
-    if (!prepare(sender)) {
+    if (!copy_prepare(sender)) {
         return false;
     }
     if (checksum_algorithm != CHECKSUM_SHA256) {
         tool_error(command_name, "built without OpenSSL: files are checked by %s, not SHA-256",
                    checksum_name);
     }
-    progress_begin(&sender->progress, sender->expected.bytes);
+    progress_begin(&sender->progress, sender->list.bytes);
     uint64_t start_ns = timer_clock_ns();
-    bool good = send_source(sender, stat) && send_end(sender);
+    bool good = send_all(sender);
     double seconds = (double)(timer_clock_ns() - start_ns) / 1e9;
     progress_clear(&sender->progress);
     if (!good) {
         return false;
     }
     if (sender->options->json) {
-        write_json(sender, single, seconds, out);
+        write_json(sender, seconds, out);
     } else {
-        write_text(sender, single, seconds, out);
+        write_text(sender, seconds, out);
     }
-    return true;
+    return sender->done.failed == 0;
+}
+
+static int connect_and_copy(struct sender *sender, const struct copy_options *options, FILE *out)
+{
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    attr.paths = options->paths;
+    attr.probe = options->probe;
+    attr.prefer = RDMUX_PREFER_BANDWIDTH;
+    attr.typical_size = PROTO_COPY_CHUNK;
+    attr.send_depth = COPY_BUFFERS + 8;
+    attr.recv_depth = COPY_RECEIVES;
+    int code = client_open(&sender->client, command_name, options->address, &attr,
+                           PROTO_COPY_RECEIVES);
+    if (code == TOOL_OK) {
+        code = run_copy(sender, out) ? TOOL_OK : TOOL_FAILED;
+    }
+    client_end(&sender->client);
+    rdmux_mr_deregister(sender->mr);
+    client_close(&sender->client);
+    return code;
 }
 
 int tool_copy(const struct copy_options *options, FILE *out)
 {
     struct sender *sender = calloc(1, sizeof(*sender));
-    if (sender == NULL || (sender->checksum = checksum_create()) == NULL) {
+    int code = TOOL_FAILED;
+    if (sender == NULL || (sender->checksum = checksum_create()) == NULL ||
+        (sender->scratch = malloc(COPY_SCRATCH)) == NULL) {
         tool_error(command_name, "out of memory");
-        free(sender);
-        return TOOL_FAILED;
+        goto end;
     }
     sender->options = options;
     sender->client.command = command_name;
-    struct stat stat;
-    int code = TOOL_FAILED;
-    if (survey(sender, &stat) && count_source(sender, &stat)) {
-        struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
-        attr.paths = options->paths;
-        attr.probe = options->probe;
-        attr.prefer = RDMUX_PREFER_BANDWIDTH;
-        attr.typical_size = PROTO_COPY_CHUNK;
-        attr.send_depth = SEND_DEPTH;
-        attr.recv_depth = RECEIVES;
-        code = client_open(&sender->client, command_name, options->address, &attr,
-                           PROTO_COPY_RECEIVES);
-        if (code == TOOL_OK) {
-            code = run_copy(sender, &stat, out) ? TOOL_OK : TOOL_FAILED;
-        }
-        client_end(&sender->client);
-        rdmux_mr_deregister(sender->mr);
-        client_close(&sender->client);
+    sender->list.root = -1;
+    sender->list.directory = -1;
+    struct stat status;
+    if (survey(sender, &status) && make_list(sender, &status)) {
+        code = connect_and_copy(sender, options, out);
     }
-    checksum_destroy(sender->checksum);
-    free(sender);
+    source_list_free(&sender->list);
+end:
+    if (sender != NULL) {
+        checksum_destroy(sender->checksum);
+        free(sender->scratch);
+        free(sender);
+    }
+    return code;
+}
+
+/* Splits HOST[:PORT]:/PATH at the path. Returns false if there is no memory. */
+static bool split_address(const char *argument, char **address, const char **target)
+{
+    const char *colon = strncmp(argument, "rdma://", strlen("rdma://")) != 0
+                            ? strstr(argument, ":/")
+                            : NULL;
+    *target = colon != NULL ? colon + 1 : NULL;
+    *address = strndup(argument, colon != NULL ? (size_t)(colon - argument) : strlen(argument));
+    return *address != NULL;
+}
+
+static int run(struct copy_options *copy, const char *argument)
+{
+    char *address = NULL;
+    if (!split_address(argument, &address, &copy->target)) {
+        tool_error(command_name, "out of memory");
+        return TOOL_FAILED;
+    }
+    int code = TOOL_USAGE;
+    copy->address = address;
+    if (copy->target != NULL && copy->as != NULL) {
+        tool_error(command_name, "--as and a path behind the host exclude each other");
+    } else {
+        code = tool_copy(copy, stdout);
+    }
+    free(address);
     return code;
 }
 
@@ -686,7 +445,27 @@ int tool_copy_main(int argc, char **argv)
           .kind = OPTION_TEXT,
           .text = &copy.as,
           .argument = "NAME",
-          .help = "store the copy under this path below the server's DIR" },
+          .help = "store the copy under exactly this path below the server's DIR" },
+        { .name = "parents",
+          .kind = OPTION_FLAG,
+          .flag = &copy.parents,
+          .help = "make missing directories above the copy" },
+        { .name = "checksum",
+          .kind = OPTION_FLAG,
+          .flag = &copy.checksum,
+          .help = "skip files by their contents, not by size and time" },
+        { .name = "update",
+          .kind = OPTION_FLAG,
+          .flag = &copy.update,
+          .help = "skip files that are newer at the far end" },
+        { .name = "no-clobber",
+          .kind = OPTION_FLAG,
+          .flag = &copy.no_clobber,
+          .help = "skip what exists at the far end" },
+        { .name = "verbose",
+          .kind = OPTION_FLAG,
+          .flag = &copy.verbose,
+          .help = "name each entry that is skipped or continued" },
         { .name = "paths",
           .kind = OPTION_TEXT,
           .text = &copy.paths,
@@ -701,12 +480,20 @@ int tool_copy_main(int argc, char **argv)
     const struct command_spec command = {
         .name = command_name,
         .authenticates = true,
-        .usage = "FILE HOST[:PORT] [--as NAME] [--paths LIST] [--probe] [--json]",
+        .usage = "FILE|DIR HOST[:PORT][:/PATH] [OPTION...]",
         .description = "Copies a file, or a directory with all below it, to the server \"rdmux\n"
-                       "serve --receive DIR\" at HOST. Both sides compute the checksum of every\n"
-                       "file. The server compares them before it gives the file its name.\n"
-                       "Permission bits are kept. Links that lead out of the tree, and special\n"
-                       "files, are skipped and listed.\n",
+                       "serve --receive DIR\" at HOST. /PATH is below that DIR; if it is a\n"
+                       "directory there, the copy goes into it. Both sides compute the checksum\n"
+                       "of every file. The server compares them before it gives the file its\n"
+                       "name. Permission bits, modification times, holes and hard links are\n"
+                       "kept.\n"
+                       "\n"
+                       "A file whose size, time and mode are the same at the far end is skipped.\n"
+                       "A file that was cut off is continued. Links that lead out of the tree, "
+                       "and\n"
+                       "special files, are skipped. What cannot be read is reported, the rest "
+                       "goes\n"
+                       "on, and the exit status is 1.\n",
         .options = options,
         .option_count = TOOL_COUNT_OF(options),
         .positional_min = 2,
@@ -718,6 +505,5 @@ int tool_copy_main(int argc, char **argv)
         return outcome == OPTIONS_HELP ? TOOL_OK : TOOL_USAGE;
     }
     copy.source = positionals[0];
-    copy.address = positionals[1];
-    return tool_copy(&copy, stdout);
+    return run(&copy, positionals[1]);
 }

@@ -2,6 +2,7 @@
 /* rdmux info: lists the paths of this machine and the reasons for absent ones. */
 #include "json.h"
 #include "options.h"
+#include "text.h"
 #include "tool.h"
 
 #include <stdlib.h>
@@ -171,6 +172,11 @@ static void print_text(const struct rdmux_path_info *paths, size_t count)
         printf("    ranked    %s, %.2f us; messages %s; security: %s\n", rate,
                (double)path->latency_ns / 1e3, limit,
                rdmux_security_name((enum rdmux_security)path->security));
+        if (path->text[0] != '\0') {
+            fputs("    about     ", stdout);
+            text_print(stdout, path->text);
+            putchar('\n');
+        }
         if (source_of(path)[0] != '\0' && strcmp(source_of(path), "library") != 0) {
             printf("    from      %s\n", source_of(path));
         }

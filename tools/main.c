@@ -16,6 +16,7 @@ static const struct {
     { "explain", tool_explain_main, "report which path to a server would be taken, and why" },
     { "perf", tool_perf_main, "measure latency, bandwidth and message rate to a server" },
     { "copy", tool_copy_main, "copy a file or a tree to a server, which checks the checksums" },
+    { "top", tool_top_main, "list the endpoints of running processes, with their rates" },
     { "doctor", tool_doctor_main,
       "report what keeps RDMA devices from working well, and the remedies" },
     { "conformance", tool_conformance_main,
@@ -35,6 +36,7 @@ static void print_help(FILE *out)
                  "  --version  the library's version\n\n"
                  "Environment: RDMUX_PATHS filters the paths (\"shm,tcp\", \"!shm\").\n"
                  "RDMUX_LOG=info prints the library's log to standard error.\n"
+                 "RDMUX_STATS=1 shows a process's endpoints to \"rdmux top\".\n"
                  "Exit codes: 0 fine, 1 failed, 2 wrong arguments.\n");
 }
 

@@ -83,6 +83,11 @@ static bool read_number(const char *text, bool with_unit, uint64_t *out)
     return true;
 }
 
+bool options_read_size(const char *text, uint64_t *out)
+{
+    return read_number(text, true, out);
+}
+
 static bool read_seconds(const char *text, double *out)
 {
     char *end = NULL;

@@ -62,6 +62,9 @@ enum options_outcome {
     OPTIONS_WRONG, /* an error was printed; exit code 2 */
 };
 
+/* Reads "8", "4K", "16MiB" as OPTION_SIZE does, without bounds. Returns false if the text is no size. */
+bool options_read_size(const char *text, uint64_t *out);
+
 /* Reads argv[1..argc). positionals has room for command->positional_max entries; missing ones are
  * NULL. */
 enum options_outcome options_parse(const struct command_spec *command, int argc, char **argv,

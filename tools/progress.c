@@ -64,6 +64,15 @@ void progress_update(struct progress *progress, uint64_t done)
     }
 }
 
+void progress_line(struct progress *progress, const char *line)
+{
+    if (progress->terminal) {
+        fprintf(stderr, "\r%s\033[K", line);
+        fflush(stderr);
+        progress->drawn = true;
+    }
+}
+
 void progress_clear(struct progress *progress)
 {
     if (progress->drawn) {

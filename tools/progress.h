@@ -17,7 +17,8 @@ struct progress {
 
 void progress_begin(struct progress *progress, uint64_t total);
 void progress_update(struct progress *progress,
-                     uint64_t done);            /* cheap; draws only when an update is due */
+                     uint64_t done); /* cheap; draws only when an update is due */
+void progress_line(struct progress *progress, const char *line); /* shows it on a terminal */
 void progress_clear(struct progress *progress); /* clears the bar before other output */
 
 #endif

@@ -1,56 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-#include "receiver.h"
-
-#include "protocol.h"
-#include "tool.h"
+#include "receiver_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-enum {
-    TEMPORARY_RANDOM = 16, /* bytes, so that no other client can guess the name */
-    TEMPORARY_NAME_MAX = 48,
-    MODE_MASK = 0777, /* without set-user-id, set-group-id and sticky bits */
-
-    /* Cost of records, and the limit of one call of receiver_take(), which is some milliseconds at
-     * most. */
-    COST_RECORD = 1, /* and once more for each directory opened */
-    COST_ENTRY = 4,  /* for creating or renaming an entry */
-    COST_MAX = 256,
-    COST_BYTES_SHIFT = 12, /* one unit for 4 KiB of data */
-};
-
-struct receiver {
-    int root;
-    struct checksum *checksum;
-    bool failed;
-    char error[PROTO_TEXT_MAX];
-    uint64_t files;
-    uint64_t bytes;
-    unsigned cost; /* cost so far of this call of receiver_take() */
-
-    /* The directory used last, so that many files in it need no lookup of each part of the path. */
-    int directory; /* -1: none */
-    char directory_path[PROTO_PATH_MAX];
-
-    /* The file being written; -1: none. It has no name, or a temporary name in file_directory if
-     * the file system does not support files without one. */
-    int file;
-    int file_directory; /* a descriptor of its own, not the cached one */
-    uint32_t file_mode;
-    char file_path[PROTO_PATH_MAX];
-    char temporary[TEMPORARY_NAME_MAX]; /* "": none */
-};
-
-TOOL_PRINTF(2, 3)
-static enum receiver_outcome fail(struct receiver *receiver, const char *format, ...)
+enum receiver_outcome receiver_fail(struct receiver *receiver, const char *format, ...)
 {
     receiver->failed = true;
     va_list arguments;
@@ -61,15 +19,8 @@ static enum receiver_outcome fail(struct receiver *receiver, const char *format,
     return RECEIVER_FAILED;
 }
 
-/* Shortens paths for error texts: the end of a long path says more than its beginning. */
-static const char *tail_of(const char *path)
-{
-    size_t length = strlen(path);
-    return length > 120 ? path + length - 120 : path;
-}
-
-static enum receiver_outcome fail_errno(struct receiver *receiver, const char *what,
-                                        const char *path, int error)
+enum receiver_outcome receiver_fail_errno(struct receiver *receiver, const char *what,
+                                          const char *path, int error)
 {
     const char *remedy = "";
     if (error == ENOSPC || error == EDQUOT) {
@@ -79,370 +30,160 @@ static enum receiver_outcome fail_errno(struct receiver *receiver, const char *w
                  "system is less";
     } else if (error == EACCES || error == EPERM || error == EROFS) {
         remedy = "; let the user who runs \"rdmux serve\" write there";
+    } else if (error == EEXIST) {
+        remedy = "; it has appeared there meanwhile";
     } else if (error == ELOOP || error == ENOTDIR) {
         remedy = "; a part of the path is not a directory there (symbolic links are not followed)";
     }
-    return fail(receiver, "cannot %s \"%s\": %s%s", what, tail_of(path), strerror(error), remedy);
+    return receiver_fail(receiver, "cannot %s \"%s\": %s%s", what, receiver_tail_of(path),
+                         strerror(error), remedy);
 }
 
-/* ---------------------------------------------------------------------------------------- paths */
-
-/* Copies a path out of a message and refuses paths that could lead outside. Returns NULL if the
- * path is valid, else the problem. */
-static const char *read_path(const uint8_t *bytes, size_t length, char out[PROTO_PATH_MAX])
-{
-    if (length == 0) {
-        return "it is empty";
-    }
-    if (length >= PROTO_PATH_MAX) {
-        return "it is too long";
-    }
-    if (memchr(bytes, '\0', length) != NULL) {
-        return "it contains a NUL";
-    }
-    memcpy(out, bytes, length);
-    out[length] = '\0';
-    if (out[0] == '/') {
-        return "it is absolute; only paths below the receiver's directory are accepted";
-    }
-    const char *part = out;
-    for (unsigned parts = 1;; parts++) {
-        size_t part_length = strcspn(part, "/");
-        if (parts > RECEIVER_DEPTH_MAX) {
-            return "it has more than 128 parts";
-        }
-        if (part_length == 0) {
-            return "it has an empty part";
-        }
-        if (part_length == 1 && part[0] == '.') {
-            return "it contains \".\"";
-        }
-        if (part_length == 2 && part[0] == '.' && part[1] == '.') {
-            return "it contains \"..\"; only paths below the receiver's directory are accepted";
-        }
-        if (part_length > NAME_MAX) {
-            return "a part of it is too long";
-        }
-        if (part[part_length] == '\0') {
-            return NULL;
-        }
-        part += part_length + 1;
-    }
-}
-
-const char *receiver_check_link(const char *path, const char *target)
-{
-    if (target[0] == '/') {
-        return "it points to an absolute path";
-    }
-    size_t depth = 0;
-    for (const char *at = strchr(path, '/'); at != NULL; at = strchr(at + 1, '/')) {
-        depth++;
-    }
-    bool named = false;
-    const char *part = target;
-    while (*part != '\0') {
-        size_t length = strcspn(part, "/");
-        if (length == 2 && part[0] == '.' && part[1] == '.') {
-            if (named || depth == 0) {
-                return "it could point outside the receiver's directory";
-            }
-            depth--;
-        } else if (length > 0 && !(length == 1 && part[0] == '.')) {
-            named = true;
-        }
-        part += length + (part[length] == '/' ? 1 : 0);
-    }
-    return target[0] == '\0' ? "it points nowhere" : NULL;
-}
-
-static const char *name_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash != NULL ? slash + 1 : path;
-}
-
-static void forget_directory(struct receiver *receiver)
-{
-    if (receiver->directory >= 0) {
-        close(receiver->directory);
-        receiver->directory = -1;
-    }
-}
-
-/* Opens one directory of a path without following symbolic links. Returns -1 with errno set on
- * failure. */
-static int open_part(int parent, const char *name)
-{
-    return openat(parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-}
-
-/* Makes receiver->directory the directory that holds `path`. Returns false with errno set on
- * failure. */
-static bool enter_parent(struct receiver *receiver, const char *path)
-{
-    size_t parent_length = (size_t)(name_of(path) - path);
-    if (receiver->directory >= 0 && strlen(receiver->directory_path) == parent_length &&
-        memcmp(receiver->directory_path, path, parent_length) == 0) {
-        return true;
-    }
-    forget_directory(receiver);
-    int directory = open_part(receiver->root, ".");
-    const char *part = path;
-    while (directory >= 0 && part < path + parent_length) {
-        char name[NAME_MAX + 1];
-        size_t length = strcspn(part, "/");
-        memcpy(name, part, length);
-        name[length] = '\0';
-        int next = open_part(directory, name);
-        int error = errno;
-        receiver->cost++;
-        close(directory);
-        errno = error;
-        directory = next;
-        part += length + 1;
-    }
-    if (directory < 0) {
-        return false;
-    }
-    memcpy(receiver->directory_path, path, parent_length);
-    receiver->directory_path[parent_length] = '\0';
-    receiver->directory = directory;
-    return true;
-}
-
-/* Makes a name that nobody can predict. Returns false with errno set on failure. */
-static bool temporary_name(char out[TEMPORARY_NAME_MAX])
-{
-    uint8_t bytes[TEMPORARY_RANDOM];
-    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes)) {
-        return false;
-    }
-    size_t length = (size_t)snprintf(out, TEMPORARY_NAME_MAX, ".rdmux-");
-    for (size_t i = 0; i < sizeof(bytes); i++) {
-        length += (size_t)snprintf(out + length, TEMPORARY_NAME_MAX - length, "%02x", bytes[i]);
-    }
-    snprintf(out + length, TEMPORARY_NAME_MAX - length, ".part");
-    return true;
-}
-
-/* -------------------------------------------------------------------------------------- records */
-
-static void abandon_file(struct receiver *receiver)
-{
-    if (receiver->temporary[0] != '\0') {
-        unlinkat(receiver->file_directory, receiver->temporary, 0);
-        receiver->temporary[0] = '\0';
-    }
-    if (receiver->file >= 0) {
-        close(receiver->file);
-        receiver->file = -1;
-    }
-    if (receiver->file_directory >= 0) {
-        close(receiver->file_directory);
-        receiver->file_directory = -1;
-    }
-}
-
-/* Opens a file in file_directory, without a name or else with a temporary one. Returns -1 with
- * errno set on failure. */
-static int create_file(struct receiver *receiver)
-{
-    /* link_file() needs /proc to give the file a name. */
-    int file = access("/proc/self/fd", X_OK) == 0
-                   ? openat(receiver->file_directory, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600)
-                   : -1;
-    if (file >= 0) {
-        return file;
-    }
-    if (!temporary_name(receiver->temporary)) {
-        return -1;
-    }
-    file = openat(receiver->file_directory, receiver->temporary,
-                  O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (file < 0) {
-        receiver->temporary[0] = '\0';
-    }
-    return file;
-}
-
-static enum receiver_outcome begin_file(struct receiver *receiver, uint32_t mode, const char *path)
-{
-    if (receiver->file >= 0) {
-        return fail(receiver, "protocol: file \"%s\" begins inside another", tail_of(path));
-    }
-    if (!enter_parent(receiver, path)) {
-        return fail_errno(receiver, "open the directory of", path, errno);
-    }
-    receiver->file_directory = fcntl(receiver->directory, F_DUPFD_CLOEXEC, 0);
-    if (receiver->file_directory < 0) {
-        return fail_errno(receiver, "open the directory of", path, errno);
-    }
-    receiver->file = create_file(receiver);
-    if (receiver->file < 0) {
-        return fail_errno(receiver, "create a file for", path, errno);
-    }
-    if (!checksum_begin(receiver->checksum)) {
-        return fail_errno(receiver, "prepare to write", path, ENOMEM);
-    }
-    receiver->cost += COST_ENTRY;
-    receiver->file_mode = mode & MODE_MASK;
-    memcpy(receiver->file_path, path, strlen(path) + 1);
-    return RECEIVER_MORE;
-}
-
-static enum receiver_outcome write_data(struct receiver *receiver, const uint8_t *bytes,
-                                        size_t length)
-{
-    if (receiver->file < 0) {
-        return fail(receiver, "protocol: data without a file");
-    }
-    if (!checksum_add(receiver->checksum, bytes, length)) {
-        return fail_errno(receiver, "compute the checksum of", receiver->file_path, ENOMEM);
-    }
-    receiver->cost += (unsigned)(length >> COST_BYTES_SHIFT);
-    while (length > 0) {
-        ssize_t written = write(receiver->file, bytes, length);
-        if (written < 0 && errno == EINTR) {
-            continue;
-        }
-        if (written <= 0) {
-            return fail_errno(receiver, "write", receiver->file_path, written < 0 ? errno : ENOSPC);
-        }
-        bytes += written;
-        length -= (size_t)written;
-        receiver->bytes += (uint64_t)written;
-    }
-    return RECEIVER_MORE;
-}
-
-/* Gives the nameless file a temporary name. Returns false with errno set on failure. */
-static bool link_file(struct receiver *receiver)
-{
-    char proc[32];
-    snprintf(proc, sizeof(proc), "/proc/self/fd/%d", receiver->file);
-    if (!temporary_name(receiver->temporary)) {
-        return false;
-    }
-    if (linkat(AT_FDCWD, proc, receiver->file_directory, receiver->temporary, AT_SYMLINK_FOLLOW) !=
-        0) {
-        receiver->temporary[0] = '\0';
-        return false;
-    }
-    return true;
-}
-
-/* Returns whether the file with this name is the file that was written. */
-static bool is_stored(const struct receiver *receiver, const char *name)
-{
-    struct stat written;
-    struct stat stored;
-    return fstat(receiver->file, &written) == 0 &&
-           fstatat(receiver->file_directory, name, &stored, AT_SYMLINK_NOFOLLOW) == 0 &&
-           written.st_dev == stored.st_dev && written.st_ino == stored.st_ino;
-}
-
-static enum receiver_outcome end_file(struct receiver *receiver, const uint8_t *expected)
-{
-    if (receiver->file < 0) {
-        return fail(receiver, "protocol: the end of a file that did not begin");
-    }
-    const char *path = receiver->file_path;
-    uint8_t actual[CHECKSUM_SIZE_MAX];
-    if (!checksum_end(receiver->checksum, actual)) {
-        return fail_errno(receiver, "compute the checksum of", path, ENOMEM);
-    }
-    if (memcmp(actual, expected, CHECKSUM_SIZE_MAX) != 0) {
-        return fail(receiver,
-                    "\"%s\" arrived damaged: its %s here is not the sender's; nothing was stored "
-                    "under its name",
-                    tail_of(path), checksum_name);
-    }
-    if (fchmod(receiver->file, receiver->file_mode) != 0) {
-        return fail_errno(receiver, "set the mode of", path, errno);
-    }
-    receiver->cost += COST_ENTRY;
-    /* Some file systems report a failed write only when a descriptor is closed. */
-    int other = fcntl(receiver->file, F_DUPFD_CLOEXEC, 0);
-    if (other < 0 || close(other) != 0) {
-        return fail_errno(receiver, "write", path, errno);
-    }
-    if (receiver->temporary[0] == '\0' && !link_file(receiver)) {
-        return fail_errno(receiver, "store", path, errno);
-    }
-    if (renameat(receiver->file_directory, receiver->temporary, receiver->file_directory,
-                 name_of(path)) != 0) {
-        return fail_errno(receiver, "store", path, errno);
-    }
-    receiver->temporary[0] = '\0'; /* the temporary name is no longer the file's */
-    if (!is_stored(receiver, name_of(path))) {
-        return fail(receiver, "\"%s\" was replaced by another file while it was stored",
-                    tail_of(path));
-    }
-    close(receiver->file);
-    close(receiver->file_directory);
-    receiver->file = -1;
-    receiver->file_directory = -1;
-    receiver->files++;
-    return RECEIVER_MORE;
-}
+/* -------------------------------------------------------------------------------------- entries */
 
 static enum receiver_outcome begin_directory(struct receiver *receiver, const char *path)
 {
-    if (!enter_parent(receiver, path)) {
-        return fail_errno(receiver, "open the directory of", path, errno);
+    if (!receiver_enter_parent(receiver, path)) {
+        return receiver_fail_errno(receiver, "open the directory of", path, errno);
     }
     receiver->cost += COST_ENTRY;
-    if (mkdirat(receiver->directory, name_of(path), 0700) != 0 && errno != EEXIST) {
-        return fail_errno(receiver, "create the directory", path, errno);
+    const char *name = receiver_name_of(path);
+    bool exists = mkdirat(receiver->directory, name, 0700) != 0;
+    if (exists && errno != EEXIST) {
+        return receiver_fail_errno(receiver, "create the directory", path, errno);
     }
-    int directory = open_part(receiver->directory, name_of(path));
+    int directory = receiver_open_part(receiver->directory, name);
     if (directory < 0) {
-        return fail_errno(receiver, "use the directory", path, errno);
+        return receiver_fail_errno(receiver, "use the directory", path, errno);
+    }
+    struct stat status;
+    if (exists && fstat(directory, &status) == 0 && (status.st_mode & 0700) != 0700) {
+        /* As a new one, it can be written to until its mode is set at the end. Where that is not
+         * allowed, the entries below report it. */
+        int opened = openat(receiver->directory, name,
+                            O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (opened >= 0) {
+            (void)fchmod(opened, (status.st_mode & MODE_MASK) | 0700);
+            close(opened);
+        }
     }
     close(directory);
     return RECEIVER_MORE;
 }
 
-static enum receiver_outcome end_directory(struct receiver *receiver, uint32_t mode,
+/* attributes: of version 2, with the time; else only their mode counts. */
+static enum receiver_outcome end_directory(struct receiver *receiver,
+                                           const struct proto_attributes *attributes,
                                            const char *path)
 {
-    if (!enter_parent(receiver, path)) {
-        return fail_errno(receiver, "open the directory of", path, errno);
+    if (!receiver_enter_parent(receiver, path)) {
+        return receiver_fail_errno(receiver, "open the directory of", path, errno);
     }
     receiver->cost += COST_ENTRY;
     /* Does not use fchmodat(), because it follows links. */
-    int directory = openat(receiver->directory, name_of(path),
+    int directory = openat(receiver->directory, receiver_name_of(path),
                            O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (directory < 0) {
-        return fail_errno(receiver, "open the directory", path, errno);
+        return receiver_fail_errno(receiver, "open the directory", path, errno);
     }
-    int error = fchmod(directory, mode & MODE_MASK) != 0 ? errno : 0;
+    bool good = fchmod(directory, attributes->mode & MODE_MASK) == 0 &&
+                (receiver->version < 2 || receiver_set_time(directory, attributes));
+    int error = errno;
     close(directory);
-    return error != 0 ? fail_errno(receiver, "set the mode of", path, error) : RECEIVER_MORE;
+    return good ? RECEIVER_MORE : receiver_fail_errno(receiver, "set the mode of", path, error);
 }
 
-static enum receiver_outcome make_link(struct receiver *receiver, const char *path,
+/* Gives a temporary entry of the current directory the last part of the path as its name. */
+static enum receiver_outcome store_entry(struct receiver *receiver, const char *temporary,
+                                         const char *path)
+{
+    bool stored = receiver_store_name(receiver, receiver->directory, temporary,
+                                      receiver_name_of(path));
+    int error = errno;
+    /* It is still there after a failure, or if both names were links to one file already. */
+    unlinkat(receiver->directory, temporary, 0);
+    return stored ? RECEIVER_MORE : receiver_fail_errno(receiver, "store the link", path, error);
+}
+
+/* attributes: NULL leaves the time. */
+static enum receiver_outcome make_link(struct receiver *receiver,
+                                       const struct proto_attributes *attributes, const char *path,
                                        const char *target)
 {
     const char *wrong = receiver_check_link(path, target);
     if (wrong != NULL) {
-        return fail(receiver, "the link \"%s\" is refused: %s", tail_of(path), wrong);
+        return receiver_fail(receiver, "the link \"%s\" is refused: %s", receiver_tail_of(path),
+                             wrong);
     }
-    if (!enter_parent(receiver, path)) {
-        return fail_errno(receiver, "open the directory of", path, errno);
+    if (!receiver_enter_parent(receiver, path)) {
+        return receiver_fail_errno(receiver, "open the directory of", path, errno);
     }
     receiver->cost += COST_ENTRY;
     char temporary[TEMPORARY_NAME_MAX];
-    if (!temporary_name(temporary) || symlinkat(target, receiver->directory, temporary) != 0) {
-        return fail_errno(receiver, "create the link", path, errno);
+    if (!receiver_temporary_name(temporary) ||
+        symlinkat(target, receiver->directory, temporary) != 0) {
+        return receiver_fail_errno(receiver, "create the link", path, errno);
     }
-    if (renameat(receiver->directory, temporary, receiver->directory, name_of(path)) != 0) {
+    if (attributes != NULL) {
+        const struct timespec times[2] = {
+            { .tv_nsec = UTIME_OMIT },
+            { .tv_sec = attributes->seconds, .tv_nsec = attributes->nanoseconds },
+        };
+        /* Not every file system keeps times of links. */
+        (void)utimensat(receiver->directory, temporary, times, AT_SYMLINK_NOFOLLOW);
+    }
+    return store_entry(receiver, temporary, path);
+}
+
+/* A link to a file that this sender has not shown the contents of could make the file of another
+ * readable: only leaders get one. */
+static enum receiver_outcome make_hard_link(struct receiver *receiver, const char *path,
+                                            const char *existing)
+{
+    struct stat first;
+    struct stat second;
+    char temporary[TEMPORARY_NAME_MAX];
+    if (!receiver_enter_parent(receiver, existing) ||
+        fstatat(receiver->directory, receiver_name_of(existing), &first, AT_SYMLINK_NOFOLLOW) != 0) {
+        return receiver_fail_errno(receiver, "find the file", existing, errno);
+    }
+    int directory = receiver_open_part(receiver->directory, ".");
+    if (directory < 0 || !receiver_enter_parent(receiver, path)) {
         int error = errno;
-        unlinkat(receiver->directory, temporary, 0);
-        return fail_errno(receiver, "store the link", path, error);
+        if (directory >= 0) {
+            close(directory);
+        }
+        return receiver_fail_errno(receiver, "open the directory of", path, error);
     }
-    return RECEIVER_MORE;
+    receiver->cost += 2 * COST_ENTRY;
+    if (fstatat(receiver->directory, receiver_name_of(path), &second, AT_SYMLINK_NOFOLLOW) == 0 &&
+        first.st_dev == second.st_dev && first.st_ino == second.st_ino && S_ISREG(first.st_mode)) {
+        close(directory);
+        return RECEIVER_MORE;
+    }
+    bool linked = receiver_temporary_name(temporary) &&
+                  linkat(directory, receiver_name_of(existing), receiver->directory, temporary,
+                         0) == 0;
+    int error = errno;
+    close(directory);
+    if (!linked) {
+        return receiver_fail_errno(receiver, "create the link", path, error);
+    }
+    if (fstatat(receiver->directory, temporary, &second, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISREG(second.st_mode) || !receiver_has_leader(receiver, &second)) {
+        unlinkat(receiver->directory, temporary, 0);
+        return receiver_fail(receiver, "the link \"%s\" is refused: \"%s\" is no file of this copy",
+                             receiver_tail_of(path), receiver_tail_of(existing));
+    }
+    return store_entry(receiver, temporary, path);
+}
+
+/* -------------------------------------------------------------------------------------- records */
+
+static enum receiver_outcome refuse_path(struct receiver *receiver, const char *path,
+                                         const char *wrong)
+{
+    return receiver_fail(receiver, "the path \"%s\" is refused: %s", receiver_tail_of(path), wrong);
 }
 
 /* FILE, DIRECTORY and DIRECTORY_END have a mode and a path. */
@@ -450,43 +191,74 @@ static enum receiver_outcome take_entry(struct receiver *receiver, uint32_t kind
                                         const uint8_t *payload, size_t length)
 {
     if (length < 4) {
-        return fail(receiver, "protocol: a record is too short");
+        return receiver_fail(receiver, "protocol: a record is too short");
     }
-    uint32_t mode = proto_load32(payload);
+    struct proto_attributes attributes = { .mode = proto_load32(payload) };
     char path[PROTO_PATH_MAX] = "";
-    const char *wrong = read_path(payload + 4, length - 4, path);
+    const char *wrong = receiver_read_path(payload + 4, length - 4, path);
     if (wrong != NULL) {
-        return fail(receiver, "the path \"%s\" is refused: %s", tail_of(path), wrong);
+        return refuse_path(receiver, path, wrong);
     }
     if (kind == PROTO_RECORD_FILE) {
-        return begin_file(receiver, mode, path);
+        return receiver_begin_file(receiver, &attributes, 0, path);
     }
     return kind == PROTO_RECORD_DIRECTORY ? begin_directory(receiver, path)
-                                          : end_directory(receiver, mode, path);
+                                          : end_directory(receiver, &attributes, path);
 }
 
-static enum receiver_outcome take_link(struct receiver *receiver, const uint8_t *payload,
-                                       size_t length)
+/* FILE_AT and DIRECTORY_DONE have attributes and, behind an offset or not, a path. */
+static enum receiver_outcome take_dated_entry(struct receiver *receiver, uint32_t kind,
+                                              const uint8_t *payload, size_t length)
 {
-    size_t path_length = length < 4 ? 0 : proto_load32(payload);
-    if (length < 4 || path_length > length - 4) {
-        return fail(receiver, "protocol: a link record is too short");
+    size_t fixed = kind == PROTO_RECORD_FILE_AT ? PROTO_FILE_AT_SIZE : PROTO_ATTRIBUTES_SIZE;
+    struct proto_attributes attributes;
+    char path[PROTO_PATH_MAX] = "";
+    if (length < fixed || !proto_attributes_decode(payload, &attributes)) {
+        return receiver_fail(receiver, "protocol: a record is too short, or its attributes are not "
+                                       "valid");
+    }
+    const char *wrong = receiver_read_path(payload + fixed, length - fixed, path);
+    if (wrong != NULL) {
+        return refuse_path(receiver, path, wrong);
+    }
+    if (kind == PROTO_RECORD_FILE_AT) {
+        uint64_t offset = proto_load64(payload + PROTO_ATTRIBUTES_SIZE);
+        return receiver_begin_file(receiver, &attributes, offset, path);
+    }
+    return end_directory(receiver, &attributes, path);
+}
+
+/* LINK, LINK_AT and HARD_LINK end in the length of a path, the path, and another one. */
+static enum receiver_outcome take_link(struct receiver *receiver, uint32_t kind,
+                                       const uint8_t *payload, size_t length)
+{
+    struct proto_attributes attributes;
+    size_t fixed = kind == PROTO_RECORD_LINK_AT ? PROTO_LINK_AT_SIZE : 4;
+    size_t path_length = length < fixed ? 0 : proto_load32(payload + fixed - 4);
+    if (length < fixed || path_length > length - fixed) {
+        return receiver_fail(receiver, "protocol: a link record is too short");
+    }
+    if (kind == PROTO_RECORD_LINK_AT && !proto_attributes_decode(payload, &attributes)) {
+        return receiver_fail(receiver, "protocol: the attributes of a link are not valid");
     }
     char path[PROTO_PATH_MAX] = "";
-    char target[PROTO_PATH_MAX];
-    const uint8_t *target_bytes = payload + 4 + path_length;
-    size_t target_length = length - 4 - path_length;
-    const char *wrong = read_path(payload + 4, path_length, path);
-    if (wrong == NULL &&
-        (target_length >= PROTO_PATH_MAX || memchr(target_bytes, '\0', target_length) != NULL)) {
-        wrong = "its target is too long or contains a NUL";
+    char other[PROTO_PATH_MAX] = "";
+    const uint8_t *other_bytes = payload + fixed + path_length;
+    size_t other_length = length - fixed - path_length;
+    const char *wrong = receiver_read_path(payload + fixed, path_length, path);
+    if (wrong == NULL) {
+        wrong = kind == PROTO_RECORD_HARD_LINK
+                    ? receiver_read_path(other_bytes, other_length, other)
+                    : receiver_read_target(other_bytes, other_length, other);
     }
     if (wrong != NULL) {
-        return fail(receiver, "the link \"%s\" is refused: %s", tail_of(path), wrong);
+        return receiver_fail(receiver, "the link \"%s\" is refused: %s", receiver_tail_of(path),
+                             wrong);
     }
-    memcpy(target, target_bytes, target_length);
-    target[target_length] = '\0';
-    return make_link(receiver, path, target);
+    if (kind == PROTO_RECORD_HARD_LINK) {
+        return make_hard_link(receiver, path, other);
+    }
+    return make_link(receiver, kind == PROTO_RECORD_LINK_AT ? &attributes : NULL, path, other);
 }
 
 static enum receiver_outcome take_end(struct receiver *receiver, const uint8_t *payload)
@@ -494,7 +266,7 @@ static enum receiver_outcome take_end(struct receiver *receiver, const uint8_t *
     uint64_t files = proto_load64(payload);
     uint64_t bytes = proto_load64(payload + 8);
     if (receiver->file >= 0 || files != receiver->files || bytes != receiver->bytes) {
-        return fail(
+        return receiver_fail(
             receiver,
             "protocol: the sender counts %llu files and %llu bytes, the receiver %llu and %llu",
             (unsigned long long)files, (unsigned long long)bytes,
@@ -503,33 +275,92 @@ static enum receiver_outcome take_end(struct receiver *receiver, const uint8_t *
     return RECEIVER_DONE;
 }
 
-static enum receiver_outcome take_record(struct receiver *receiver, uint32_t kind,
-                                         const uint8_t *payload, size_t length)
+static enum receiver_outcome cancel_file(struct receiver *receiver)
+{
+    if (receiver->file < 0) {
+        return receiver_fail(receiver, "protocol: the end of a file that did not begin");
+    }
+    receiver_abandon_file(receiver);
+    return RECEIVER_MORE;
+}
+
+static enum receiver_outcome refuse_record(struct receiver *receiver, uint32_t kind, size_t length)
+{
+    return receiver_fail(receiver, "protocol: a record of kind %u with %llu bytes is not known",
+                         (unsigned)kind, (unsigned long long)length);
+}
+
+/* Records of one version of a copy alone. */
+static enum receiver_outcome take_record_1(struct receiver *receiver, uint32_t kind,
+                                           const uint8_t *payload, size_t length)
 {
     switch (kind) {
     case PROTO_RECORD_FILE:
-    case PROTO_RECORD_DIRECTORY:
     case PROTO_RECORD_DIRECTORY_END:
         return take_entry(receiver, kind, payload, length);
-    case PROTO_RECORD_DATA:
-        return write_data(receiver, payload, length);
-    case PROTO_RECORD_FILE_END:
-        if (length != CHECKSUM_SIZE_MAX) {
+    case PROTO_RECORD_LINK:
+        return take_link(receiver, kind, payload, length);
+    default:
+        return refuse_record(receiver, kind, length);
+    }
+}
+
+static enum receiver_outcome take_record_2(struct receiver *receiver, uint32_t kind,
+                                           const uint8_t *payload, size_t length)
+{
+    switch (kind) {
+    case PROTO_RECORD_ASK:
+        return receiver_ask(receiver, payload, length);
+    case PROTO_RECORD_FILE_AT:
+    case PROTO_RECORD_DIRECTORY_DONE:
+        return take_dated_entry(receiver, kind, payload, length);
+    case PROTO_RECORD_HOLE:
+        if (length != 8) {
             break;
         }
-        return end_file(receiver, payload);
-    case PROTO_RECORD_LINK:
-        return take_link(receiver, payload, length);
+        return receiver_add_hole(receiver, proto_load64(payload));
+    case PROTO_RECORD_FILE_CANCEL:
+        return cancel_file(receiver);
+    case PROTO_RECORD_LINK_AT:
+    case PROTO_RECORD_HARD_LINK:
+        return take_link(receiver, kind, payload, length);
+    case PROTO_RECORD_NOTHING:
+        return RECEIVER_MORE;
+    default:
+        break;
+    }
+    return refuse_record(receiver, kind, length);
+}
+
+static enum receiver_outcome take_record(struct receiver *receiver, uint32_t kind,
+                                         const uint8_t *payload, size_t length)
+{
+    if (receiver->version >= 2 && kind == PROTO_RECORD_BEGIN) {
+        return receiver_begin(receiver, payload, length);
+    }
+    if (receiver->version >= 2 && !receiver->begun) {
+        return receiver_fail(receiver, "protocol: a copy that does not begin");
+    }
+    switch (kind) {
+    case PROTO_RECORD_DIRECTORY:
+        return take_entry(receiver, kind, payload, length);
+    case PROTO_RECORD_DATA:
+        return receiver_write(receiver, payload, length);
+    case PROTO_RECORD_FILE_END:
+        if (length != CHECKSUM_SIZE_MAX) {
+            return refuse_record(receiver, kind, length);
+        }
+        return receiver_end_file(receiver, payload);
     case PROTO_RECORD_END:
         if (length != 16) {
-            break;
+            return refuse_record(receiver, kind, length);
         }
         return take_end(receiver, payload);
     default:
         break;
     }
-    return fail(receiver, "protocol: a record of kind %u with %llu bytes is not known",
-                (unsigned)kind, (unsigned long long)length);
+    return receiver->version < 2 ? take_record_1(receiver, kind, payload, length)
+                                 : take_record_2(receiver, kind, payload, length);
 }
 
 struct receiver *receiver_create(int root)
@@ -539,9 +370,11 @@ struct receiver *receiver_create(int root)
         return NULL;
     }
     receiver->root = root;
+    receiver->version = 1;
     receiver->directory = -1;
     receiver->file = -1;
     receiver->file_directory = -1;
+    receiver->compared = -1;
     receiver->checksum = checksum_create();
     if (receiver->checksum == NULL) {
         free(receiver);
@@ -550,15 +383,60 @@ struct receiver *receiver_create(int root)
     return receiver;
 }
 
+bool receiver_use_version_2(struct receiver *receiver, struct park *park, const char *origin)
+{
+    receiver->origin = strdup(origin);
+    receiver->park = park;
+    receiver->version = 2;
+    return receiver->origin != NULL;
+}
+
 void receiver_destroy(struct receiver *receiver)
 {
     if (receiver == NULL) {
         return;
     }
-    abandon_file(receiver);
-    forget_directory(receiver);
+    receiver_keep_file(receiver);
+    receiver_abandon_file(receiver);
+    for (unsigned i = 0; i < receiver->promised_count; i++) {
+        park_keep(receiver->park, &receiver->promised[i]);
+    }
+    if (receiver->compared >= 0) {
+        close(receiver->compared);
+    }
+    receiver_forget_directory(receiver);
+    checksum_destroy(receiver->compared_checksum);
     checksum_destroy(receiver->checksum);
+    free(receiver->leaders);
+    free(receiver->origin);
     free(receiver);
+}
+
+bool receiver_has_room(const struct receiver *receiver)
+{
+    return receiver->answers_length + PROTO_RESUME_SIZE <= sizeof(receiver->answers);
+}
+
+/* Takes the record at the start of the bytes, whose length is right. Returns false if it is not
+ * finished. */
+static bool take_one(struct receiver *receiver, const uint8_t *record,
+                     enum receiver_outcome *outcome)
+{
+    uint32_t kind = proto_load32(record);
+    size_t length = proto_load32(record + 4);
+    const uint8_t *payload = record + PROTO_RECORD_HEADER_SIZE;
+    *outcome = RECEIVER_MORE;
+    if ((kind == PROTO_RECORD_ASK || kind == PROTO_RECORD_BEGIN) && !receiver_has_room(receiver)) {
+        return false;
+    }
+    if (receiver->compared < 0) {
+        *outcome = take_record(receiver, kind, payload, length);
+    }
+    if (*outcome == RECEIVER_MORE && receiver->compared >= 0) {
+        *outcome = receiver_compare(receiver, payload, length);
+    }
+    receiver->cost += COST_RECORD;
+    return *outcome != RECEIVER_MORE || receiver->compared < 0;
 }
 
 enum receiver_outcome receiver_take(struct receiver *receiver, const uint8_t *bytes, size_t length,
@@ -571,23 +449,33 @@ enum receiver_outcome receiver_take(struct receiver *receiver, const uint8_t *by
         const uint8_t *record = bytes + at;
         if (length - at < PROTO_RECORD_HEADER_SIZE ||
             proto_load32(record + 4) > length - at - PROTO_RECORD_HEADER_SIZE) {
-            outcome = fail(receiver, "protocol: a record is cut off");
+            outcome = receiver_fail(receiver, "protocol: a record is cut off");
             break;
         }
-        uint32_t kind = proto_load32(record);
-        size_t payload_length = proto_load32(record + 4);
-        outcome = take_record(receiver, kind, record + PROTO_RECORD_HEADER_SIZE, payload_length);
-        at += PROTO_RECORD_HEADER_SIZE + payload_length;
-        receiver->cost += COST_RECORD;
+        if (!take_one(receiver, record, &outcome)) {
+            break;
+        }
+        at += PROTO_RECORD_HEADER_SIZE + proto_load32(record + 4);
     }
     if (outcome == RECEIVER_DONE && at < length) {
-        outcome = fail(receiver, "protocol: records follow the end");
+        outcome = receiver_fail(receiver, "protocol: records follow the end");
     }
     if (outcome == RECEIVER_FAILED) {
-        abandon_file(receiver);
+        receiver_abandon_file(receiver);
     }
     *taken = at;
     return outcome;
+}
+
+const uint8_t *receiver_answers(const struct receiver *receiver, size_t *length)
+{
+    *length = receiver->answers_length;
+    return receiver->answers;
+}
+
+void receiver_forget_answers(struct receiver *receiver)
+{
+    receiver->answers_length = 0;
 }
 
 const char *receiver_error(const struct receiver *receiver)

@@ -251,7 +251,11 @@ static void connected(struct served *client, enum rdmux_status outcome)
     /* Posts one receive: data cannot come before the request has told which receives it needs. */
     enum rdmux_status status = rdmux_recv(client->ep, client->control_in,
                                           sizeof(client->control_in), NULL, client);
-    if (status != RDMUX_OK) {
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    if (status == RDMUX_PEER_GONE && rdmux_ep_info(client->ep, &info) == RDMUX_OK &&
+        info.status == RDMUX_OK) {
+        close_client(client); /* it only wanted the explanation, and ended in order */
+    } else if (status != RDMUX_OK) {
         serve_drop(client, "post a receive", status);
     }
 }
@@ -355,6 +359,9 @@ static void ended(struct served *client, const struct rdmux_wc *wc)
         bool known = rdmux_ep_info(client->ep, &info) == RDMUX_OK;
         serve_log(client, "ended: %s%s%s", rdmux_status_name((enum rdmux_status)wc->status),
                   known && info.text[0] != '\0' ? ": " : "", known ? info.text : "");
+    }
+    if (client->state == SERVED_RUNNING && client->work == WORK_COPY) {
+        serve_copy_take_rest(client);
     }
     close_client(client);
 }
@@ -473,6 +480,9 @@ static bool look(struct server *server, int queue_fd, int timeout_ms)
     server->now_ns = timer_clock_ns();
     server->sleeping_looks++;
     end_overdue(server);
+    if (server->park != NULL) {
+        park_expire(server->park, server->now_ns);
+    }
     serve_conformance_reap(server);
     print_line(server, NULL);
     return true;
@@ -600,7 +610,27 @@ static bool listen_on(struct server *server, const char *address)
         return false;
     }
     printf("listening on %s\n", actual);
+    if (strncmp(actual, "127.", 4) == 0 || strncmp(actual, "[::1]", 5) == 0) {
+        printf("only processes of this host reach that address; \"rdmux serve 0.0.0.0%s\" listens "
+               "on all\n",
+               strrchr(actual, ':'));
+    }
     fflush(stdout);
+    return true;
+}
+
+/* Prints the error and returns false on failure. */
+static bool prepare_to_receive(struct server *server)
+{
+    server->park = park_create();
+    if (server->park == NULL) {
+        tool_error(command_name, "out of memory");
+        return false;
+    }
+    server->sweep = sweep_begin(server->receive_directory);
+    if (server->sweep == NULL) {
+        tool_error(command_name, "cannot start a thread; files left by an earlier server stay");
+    }
     return true;
 }
 
@@ -630,9 +660,12 @@ static int serve(const struct serve_options *options)
             return TOOL_FAILED;
         }
     }
-    server.signal_fd = open_signals();
+    server.signal_fd = open_signals(); /* the thread of the sweep inherits the mask */
     if (server.signal_fd < 0) {
         goto close_directory;
+    }
+    if (server.receive_directory >= 0 && !prepare_to_receive(&server)) {
+        goto close_signals;
     }
     code = tool_fabric_open(command_name, &server.fabric);
     if (code != TOOL_OK) {
@@ -657,6 +690,8 @@ static int serve(const struct serve_options *options)
 close_fabric:
     rdmux_fabric_close(server.fabric);
 close_signals:
+    sweep_end(server.sweep);
+    park_destroy(server.park);
     close(server.signal_fd);
 close_directory:
     if (server.receive_directory >= 0) {

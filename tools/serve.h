@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Internals of `rdmux serve`: serve.c has the event loop and a client's life cycle, serve_room.c
- * selects the client to evict when the server is full, serve_perf.c, serve_copy.c and
- * serve_conformance.c serve the requests. All of it runs in one thread. */
+ * selects the client to evict when the server is full, serve_perf.c with serve_perf_source.c,
+ * serve_copy.c and serve_conformance.c serve the requests. All of it runs in one thread. */
 #ifndef RDMUX_TOOL_SERVE_H
 #define RDMUX_TOOL_SERVE_H
 
 #include "perf_memory.h"
 #include "protocol.h"
 #include "receiver.h"
+#include "receiver_park.h"
+#include "receiver_sweep.h"
 #include "text.h"
 #include "tool.h"
 
@@ -18,6 +20,7 @@ enum {
     SERVE_REPOST_BATCH = 64, /* maximum receives reposted together */
     SERVE_ORIGIN_MAX = RDMUX_IDENTITY_MAX + 2,
     SERVE_SESSIONS_MAX = 8, /* maximum processes that run conformance cases */
+    SERVE_ANSWERS = 4,      /* maximum messages of answers to a copy under way */
 };
 
 /* Life cycle of a client. Only serve.c writes the state; the other files use serve_run(),
@@ -36,6 +39,25 @@ enum served_work {
     WORK_COPY,
 };
 
+/* What the server posts in a test whose direction is not forward. Operations are numbered from 0;
+ * each number that is a multiple of the interval ends with a signaled one. */
+struct served_source {
+    bool started;         /* PERF_START came */
+    bool stopping;        /* PERF_END came: no more than up to the next multiple of the interval */
+    uint32_t batch;       /* posted together */
+    uint32_t interval;    /* power of two */
+    uint32_t inline_flag; /* RDMUX_INLINE if the size allows it */
+    uint32_t slot;        /* slot of the next operation */
+    uint64_t posted;
+    uint64_t completed;
+    uint64_t start_ns;
+    uint64_t first;     /* operations completed during the warm-up */
+    uint64_t first_ns;  /* end of the warm-up; 0: not over */
+    uint64_t notice_ns; /* time of the last notice */
+    struct rdmux_sge sges[SERVE_REPOST_BATCH];
+    struct rdmux_wr wrs[SERVE_REPOST_BATCH];
+};
+
 /* A client's perf test. */
 struct served_perf {
     struct proto_perf_request request;
@@ -44,14 +66,19 @@ struct served_perf {
     struct rdmux_remote *remote; /* the client's region, for the answers of a write ping-pong */
     bool ready;                  /* PERF_READY was sent */
     uint64_t cpu_ns;             /* server's CPU time when PERF_READY was sent */
-    uint64_t delivered;          /* messages received */
-    uint64_t answered;           /* answers sent */
-    bool answer_under_way;       /* a signaled answer is in flight, so its buffer is in use */
-    uint64_t notices_owed;       /* unsent acknowledgements of verified writes: 0 or 1 */
-    uint64_t wrong;              /* messages with wrong contents */
-    uint32_t oldest_receive;     /* slot of the receive that the next message fills */
-    uint32_t next_receive;       /* slot of the receive posted next */
-    uint32_t receives_taken;     /* not reposted yet */
+    uint64_t ready_ns;           /* time when PERF_READY was sent */
+    uint64_t waited_ns;          /* timer_waited_ns() then */
+    bool has_waited;
+    struct proto_perf_end end;    /* as it came */
+    struct served_source *source; /* NULL: the server posts none */
+    uint64_t delivered;           /* messages received */
+    uint64_t answered;            /* answers sent */
+    bool answer_under_way;        /* a signaled answer is in flight, so its buffer is in use */
+    uint64_t notices_owed;        /* unsent acknowledgements of verified writes: 0 or 1 */
+    uint64_t wrong;               /* messages with wrong contents */
+    uint32_t oldest_receive;      /* slot of the receive that the next message fills */
+    uint32_t next_receive;        /* slot of the receive posted next */
+    uint32_t receives_taken;      /* not reposted yet */
     uint32_t repost_batch;
     struct rdmux_sge sges[SERVE_REPOST_BATCH];
     struct rdmux_wr wrs[SERVE_REPOST_BATCH];
@@ -69,6 +96,12 @@ struct served_copy {
     uint32_t waiting;
     size_t taken; /* bytes of the oldest message processed so far */
     bool done;
+    uint32_t version; /* of the copy */
+    uint8_t answers[SERVE_ANSWERS][PROTO_CONTROL_MAX];
+    uint32_t next_answer;
+    uint32_t answers_under_way; /* sent, not yet completed */
+    /* The client takes no answers, so its messages wait, and do not count in waiting_count. */
+    bool stalled;
 };
 
 struct served {
@@ -108,13 +141,15 @@ struct server {
     bool stop;
     const char *receive_path; /* NULL: copies are refused */
     int receive_directory;    /* -1: copies are refused */
+    struct park *park;        /* unfinished files of copies */
+    struct sweep *sweep;
     struct served *clients;
     struct served *closed; /* clients to be freed */
     unsigned client_count;
     unsigned clients_max;
     unsigned running_count;   /* clients in SERVED_RUNNING */
     unsigned spin_count;      /* running clients that asked for spinning */
-    unsigned waiting_count;   /* copy messages not yet fully processed */
+    unsigned waiting_count;   /* copy messages that can be processed further */
     uint64_t idle_ns;         /* idle timeout of a session */
     uint64_t now_ns;          /* time of the last look */
     uint64_t spin_until_ns;   /* for clients that asked for spinning */
@@ -175,10 +210,21 @@ void serve_perf_begin(struct served *client, const struct proto_perf_request *re
 void serve_perf_completion(struct served *client, const struct rdmux_wc *wc);
 void serve_perf_free(struct served *client);
 
+/* serve_perf_source.c: prepares and starts the server's operations; posts what the window has room
+ * for; takes a completion of them. */
+bool serve_source_open(struct served *client);
+void serve_source_start(struct served *client, const struct proto_perf_start *start);
+void serve_source_pump(struct served *client);
+void serve_source_completed(struct served *client);
+bool serve_source_drained(const struct served *client); /* PERF_END came, and all are done */
+
 /* serve_copy.c: the same for copies. */
 void serve_copy_begin(struct served *client, const struct proto_copy_request *request);
 void serve_copy_completion(struct served *client, const struct rdmux_wc *wc);
-void serve_copy_step(struct served *client);   /* processes more of the waiting messages */
+void serve_copy_step(struct served *client); /* processes more of the waiting messages */
+/* The connection has ended: processes what had arrived before, so that the server keeps as much of
+ * an unfinished file as the client may have had under way. */
+void serve_copy_take_rest(struct served *client);
 void serve_copy_forget(struct served *client); /* drops the waiting messages */
 void serve_copy_free(struct served *client);
 

@@ -170,10 +170,32 @@ static void verify_word(struct served_perf *perf, uint64_t operations)
     }
 }
 
-static void finish(struct served *client, const struct proto_perf_end *end)
+/* The server's own report of a test. Its time includes the client's warm-up. */
+static void log_result(struct served *client, const struct proto_perf_result *result)
+{
+    const struct served_perf *perf = client->perf;
+    double seconds = (double)(timer_clock_ns() - perf->ready_ns) / 1e9;
+    uint64_t operations = result->delivered + result->posted;
+    double bytes = (double)operations * perf->request.size / seconds;
+    char rate[TOOL_NUMBER_MAX], bits[TOOL_NUMBER_MAX];
+    tool_format_rate(bytes, rate);
+    tool_format_gbit(bytes, bits);
+    char posted[64] = "";
+    if (result->has_posted) {
+        snprintf(posted, sizeof(posted), " (%" PRIu64 " of them posted here)", result->posted);
+    }
+    serve_log(client,
+              "perf %s %s, %u bytes: %" PRIu64 " operations%s in %.3f s, %s, %s, cpu %.2f s%s",
+              perf_op_names[perf->request.op], perf_test_names[perf->request.test],
+              (unsigned)perf->request.size, operations, posted, seconds, rate, bits,
+              (double)result->cpu_ns / 1e9, result->wrong != 0 ? ", wrong contents" : "");
+}
+
+static void finish(struct served *client)
 {
     struct served_perf *perf = client->perf;
     const struct proto_perf_request *request = &perf->request;
+    const struct proto_perf_end *end = &perf->end;
     bool counted = request->op == PERF_SEND || answers(perf) ||
                    (request->op == PERF_WRITE && request->verify);
     if (request->verify && (request->op == PERF_FETCH_ADD || request->op == PERF_COMPARE_SWAP)) {
@@ -185,6 +207,20 @@ static void finish(struct served *client, const struct proto_perf_end *end)
         .verified = request->verify && perf->wrong == 0 ? 1 : 0,
         .wrong = perf->wrong,
     };
+    uint64_t waited_ns = 0;
+    if (perf->has_waited && timer_waited_ns(&waited_ns)) {
+        result.has_waited = 1;
+        result.waited_ns = waited_ns - perf->waited_ns;
+    }
+    const struct served_source *source = perf->source;
+    if (source != NULL) {
+        uint64_t from_ns = source->first_ns != 0 ? source->first_ns : source->start_ns;
+        result.has_posted = true;
+        result.posted = source->posted;
+        result.measured = source->posted - source->first;
+        result.measured_ns = source->started ? timer_clock_ns() - from_ns : 0;
+    }
+    log_result(client, &result);
     if (client->spins) {
         client->spins = false;
         client->server->spin_count--;
@@ -195,16 +231,47 @@ static void finish(struct served *client, const struct proto_perf_end *end)
 
 static void take_control(struct served *client, const struct rdmux_wc *wc, const uint8_t *bytes)
 {
+    struct served_perf *perf = client->perf;
     struct proto_message message;
-    struct proto_perf_end end;
-    if (!client->perf->ready || wc->length > PROTO_CONTROL_MAX ||
-        !proto_open(bytes, (size_t)wc->length, &message) ||
-        !proto_perf_end_decode(&message, &end) ||
+    struct proto_perf_start start;
+    bool good = perf->ready && wc->length <= PROTO_CONTROL_MAX &&
+                proto_open(bytes, (size_t)wc->length, &message);
+    if (good && perf->source != NULL && !perf->source->started &&
+        proto_perf_start_decode(&message, &start)) {
+        receive_taken(client);
+        if (client->state == SERVED_RUNNING) {
+            serve_source_start(client, &start);
+        }
+        return;
+    }
+    if (!good || !proto_perf_end_decode(&message, &perf->end) ||
         client->control_out_used + 1 >= SERVE_CONTROL_SENDS) {
         serve_refuse(client, "a control message does not belong to a perf test");
         return;
     }
-    finish(client, &end);
+    if (perf->source == NULL) {
+        finish(client);
+        return;
+    }
+    if (perf->source->stopping) {
+        serve_refuse(client, "a perf test was ended twice");
+        return;
+    }
+    perf->source->stopping = true;
+    serve_source_pump(client);
+    if (client->state == SERVED_RUNNING && serve_source_drained(client)) {
+        finish(client);
+    }
+}
+
+/* One of the server's own operations is done. */
+static void take_own(struct served *client)
+{
+    serve_source_completed(client);
+    serve_source_pump(client);
+    if (client->state == SERVED_RUNNING && serve_source_drained(client)) {
+        finish(client);
+    }
 }
 
 /* -------------------------------------------------------------------------------- begin and end */
@@ -213,7 +280,7 @@ static void send_ready(struct served *client)
 {
     struct served_perf *perf = client->perf;
     struct proto_perf_ready ready = {
-        .has_token = perf->request.op != PERF_SEND ? 1 : 0,
+        .has_token = perf->request.op != PERF_SEND ? 1 : 0, /* of use unless in reverse */
         .target_offset = perf->layout.target_at,
     };
     if (ready.has_token) {
@@ -225,6 +292,8 @@ static void send_ready(struct served *client)
     }
     perf->ready = true;
     perf->cpu_ns = timer_cpu_ns();
+    perf->ready_ns = timer_clock_ns();
+    perf->has_waited = timer_waited_ns(&perf->waited_ns);
     serve_send_control(client, proto_perf_ready_encode(&ready, serve_control_buffer(client)));
 }
 
@@ -234,7 +303,8 @@ static uint32_t access_of(const struct proto_perf_request *request)
     case PERF_WRITE:
         return RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_REMOTE_WRITE;
     case PERF_READ:
-        return RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_REMOTE_READ;
+        return RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_REMOTE_READ |
+               (request->direction != PERF_FORWARD ? (uint32_t)RDMUX_ACCESS_READ_SINK : 0);
     case PERF_FETCH_ADD:
     case PERF_COMPARE_SWAP:
         return RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_REMOTE_ATOMIC;
@@ -305,7 +375,11 @@ void serve_perf_begin(struct served *client, const struct proto_perf_request *re
     serve_log(client, "perf %s %s, %u bytes", perf_op_names[request->op],
               perf_test_names[request->test], (unsigned)request->size);
     client->one_sided = request->op != PERF_SEND && !answers(perf) &&
-                        !(request->op == PERF_WRITE && request->verify);
+                        !(request->op == PERF_WRITE && request->verify) &&
+                        request->direction == PERF_FORWARD;
+    if (request->direction != PERF_FORWARD && !serve_source_open(client)) {
+        return;
+    }
     serve_run(client, WORK_PERF, request->wait == PERF_POLL);
     if (!post_receives(client, receives)) {
         return;
@@ -349,11 +423,20 @@ void serve_perf_completion(struct served *client, const struct rdmux_wc *wc)
         break;
     case RDMUX_WC_SEND:
     case RDMUX_WC_WRITE:
-        perf->answer_under_way = false;
-        send_answers(client);
+    case RDMUX_WC_READ:
+    case RDMUX_WC_FETCH_ADD:
+    case RDMUX_WC_COMPARE_SWAP:
+        if (perf->source != NULL) {
+            take_own(client);
+        } else {
+            perf->answer_under_way = false;
+            send_answers(client);
+        }
         break;
     case RDMUX_WC_WRITABLE:
-        if (answers(perf)) {
+        if (perf->source != NULL) {
+            serve_source_pump(client);
+        } else if (answers(perf)) {
             send_answers(client);
         } else {
             send_notice(client);
@@ -376,6 +459,7 @@ void serve_perf_free(struct served *client)
 {
     if (client->perf != NULL) {
         perf_memory_close(&client->perf->memory);
+        free(client->perf->source);
         free(client->perf);
         client->perf = NULL;
     }

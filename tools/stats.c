@@ -9,6 +9,17 @@ void stats_begin(struct stats *stats)
     stats->min = UINT64_MAX;
 }
 
+void stats_merge(struct stats *stats, const struct stats *more)
+{
+    stats->count += more->count;
+    stats->sum += more->sum;
+    stats->min = more->min < stats->min ? more->min : stats->min;
+    stats->max = more->max > stats->max ? more->max : stats->max;
+    for (uint64_t i = 0; i < STATS_BUCKET_COUNT; i++) {
+        stats->buckets[i] += more->buckets[i];
+    }
+}
+
 /* Returns the middle of a bucket. */
 static double bucket_value(uint64_t index)
 {

@@ -33,6 +33,9 @@ static inline void stats_add(struct stats *stats, uint64_t value)
     stats->max = value > stats->max ? value : stats->max;
 }
 
+/* Adds the values of the second histogram to the first. */
+void stats_merge(struct stats *stats, const struct stats *more);
+
 /* Returns the smallest value that at least the given share (0 to 1) of all values does not exceed;
  * 0 if there are no values. */
 double stats_quantile(const struct stats *stats, double share);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "timer.h"
 
+#include <stdio.h>
 #include <sys/resource.h>
 
 enum {
@@ -111,4 +112,20 @@ uint64_t timer_cpu_ns(void)
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     return ns_of(usage.ru_utime) + ns_of(usage.ru_stime);
+}
+
+/* Documentation/scheduler/sched-stats: time on a processor, time in a run queue, time slices. */
+bool timer_waited_ns(uint64_t *out)
+{
+    FILE *file = fopen("/proc/thread-self/schedstat", "re");
+    if (file == NULL) {
+        return false;
+    }
+    unsigned long long running = 0, waiting = 0;
+    bool good = fscanf(file, "%llu %llu", &running, &waiting) == 2;
+    fclose(file);
+    if (good) {
+        *out = waiting;
+    }
+    return good;
 }

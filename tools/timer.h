@@ -58,4 +58,8 @@ uint32_t timer_choose(struct timer *timer, double usual_ns);
 /* Returns the CPU time used so far by all threads of this process. */
 uint64_t timer_cpu_ns(void);
 
+/* Returns the time in which the calling thread was ready to run and had no processor. Returns false,
+ * with *out unchanged, if the kernel does not count it. */
+bool timer_waited_ns(uint64_t *out);
+
 #endif

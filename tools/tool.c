@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { ERROR_MAX = 12288 }; /* two paths and some words */
 
@@ -37,6 +38,18 @@ void tool_error(const char *command, const char *format, ...)
     funlockfile(stderr);
 }
 
+void tool_refused(const char *command, const char *address)
+{
+    const char *why = rdmux_last_error();
+    const char *found = strstr(why, "connection refused");
+    if (found == NULL) {
+        tool_error(command, "%s: %s: %s", address, rdmux_status_name(RDMUX_REFUSED), why);
+    } else {
+        tool_error(command, "%s: %s: %s; is \"rdmux serve\" running there?", address,
+                   rdmux_status_name(RDMUX_REFUSED), found);
+    }
+}
+
 bool tool_refuses_address(const char *command, const char *address)
 {
     if (address == NULL || strncmp(address, "rdma://", strlen("rdma://")) != 0) {
@@ -58,23 +71,37 @@ int tool_exit_code(enum rdmux_status status)
 }
 
 /* Called by any thread of the library. */
-static void print_log_line(void *user, enum rdmux_log_level level, const char *line)
+static void print_log_line(void *user, const struct rdmux_log_event *event)
 {
     (void)user;
     const char *name = "?";
     for (size_t i = 0; i < TOOL_COUNT_OF(log_levels); i++) {
-        if (log_levels[i].level == level) {
+        if ((uint32_t)log_levels[i].level == event->level) {
             name = log_levels[i].name;
         }
     }
+    time_t seconds = (time_t)(event->time_ns / 1000000000);
+    struct tm parts;
+    char time[16] = "";
+    if (localtime_r(&seconds, &parts) != NULL) {
+        (void)strftime(time, sizeof(time), "%H:%M:%S", &parts);
+    }
     flockfile(stderr);
-    fprintf(stderr, "rdmux [%s] ", name);
-    text_print(stderr, line);
+    fprintf(stderr, "%s.%06u rdmux [%s] %s: ", time, (unsigned)(event->time_ns % 1000000000 / 1000),
+            name, rdmux_log_category_name((enum rdmux_log_category)event->category));
+    text_print(stderr, event->line);
     fputc('\n', stderr);
     funlockfile(stderr);
 }
 
-/* Returns the level in RDMUX_LOG=LEVEL[:FILE]. An unknown level is left to the library to accept or
+/* The command's own standard error shows the lines, with the bytes of peers made harmless, unless
+ * the setting names a file or categories: then the library does what it does in any program. */
+static bool shows_log(const char *setting)
+{
+    return setting != NULL && setting[0] != '\0' && strpbrk(setting, "@:") == NULL;
+}
+
+/* Returns the level in RDMUX_LOG=LEVEL. An unknown level is left to the library to accept or
  * refuse. */
 static uint32_t wanted_log_level(const char *setting)
 {
@@ -93,8 +120,8 @@ int tool_fabric_open(const char *command, struct rdmux_fabric **out)
     struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
     attr.auth = tool_auth();
     const char *setting = getenv("RDMUX_LOG");
-    if (setting != NULL && setting[0] != '\0') {
-        attr.log = print_log_line;
+    if (shows_log(setting)) {
+        attr.log_event = print_log_line;
         attr.log_level = wanted_log_level(setting);
     }
     *out = NULL;
@@ -126,6 +153,12 @@ void tool_format_bytes(double bytes, char out[TOOL_NUMBER_MAX])
 void tool_format_rate(double bytes_per_second, char out[TOOL_NUMBER_MAX])
 {
     format_scaled(bytes_per_second, "B/s", out);
+}
+
+void tool_format_gbit(double bytes_per_second, char out[TOOL_NUMBER_MAX])
+{
+    double gbit = bytes_per_second * 8 / 1e9;
+    snprintf(out, TOOL_NUMBER_MAX, gbit >= 100 ? "%.0f Gbit/s" : "%.3g Gbit/s", gbit);
 }
 
 const char *tool_capability_name(unsigned bit)

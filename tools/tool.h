@@ -19,6 +19,7 @@ enum {
     TOOL_OK = 0,
     TOOL_FAILED = 1,
     TOOL_USAGE = 2,
+    TOOL_INTERRUPTED = 130, /* by SIGINT, SIGTERM or SIGHUP, after the report of what was done */
 };
 
 enum {
@@ -28,6 +29,10 @@ enum {
 
 /* Prints "rdmux COMMAND: text" and a newline on standard error. */
 void tool_error(const char *command, const char *format, ...) TOOL_PRINTF(2, 3);
+
+/* Prints why the library's last call was refused by an address. Its text names the address and the
+ * port, or it is the server's. */
+void tool_refused(const char *command, const char *address);
 
 /* Returns the exit code for a failed library call. RDMUX_INVALID can only be caused by a wrong
  * argument of the user. */
@@ -45,10 +50,14 @@ int tool_fabric_open(const char *command, struct rdmux_fabric **out);
 void tool_format_bytes(double bytes, char out[TOOL_NUMBER_MAX]);
 void tool_format_rate(double bytes_per_second, char out[TOOL_NUMBER_MAX]);
 
+/* Formats the same rate as "98.4 Gbit/s". */
+void tool_format_gbit(double bytes_per_second, char out[TOOL_NUMBER_MAX]);
+
 /* Returns the name of an RDMUX_CAP_* bit by its number, NULL beyond the last known one. */
 const char *tool_capability_name(unsigned bit);
 
-/* Prints an explanation as a table with each hint below its line. */
+/* Prints an explanation as a table of at most 80 columns, the chosen path first, each hint below its
+ * line. If there is a path, the kinds that neither side has are one line. */
 void tool_print_explanation(FILE *out, const struct rdmux_explanation *explanation);
 
 /* The sub-commands; argv[0] is the sub-command's name. Each returns an exit code. */
@@ -58,6 +67,7 @@ int tool_explain_main(int argc, char **argv);
 int tool_perf_main(int argc, char **argv);
 int tool_copy_main(int argc, char **argv);
 int tool_demo_main(int argc, char **argv);
+int tool_top_main(int argc, char **argv);
 int tool_conformance_main(int argc, char **argv);
 
 /* Name under which `rdmux serve` starts itself for cases of another host. Descriptor
@@ -70,6 +80,8 @@ struct explain_options {
     const char *address;
     const char *paths; /* filter; NULL: all */
     bool probe;
+    bool both;    /* also what each side has */
+    bool verbose; /* also kinds of paths that neither side has */
     bool json;
 };
 
@@ -79,8 +91,14 @@ int tool_explain(const struct explain_options *options, FILE *out);
 struct copy_options {
     const char *source; /* file or directory */
     const char *address;
-    const char *as; /* path below the receiver's directory; NULL: the source's own name */
+    const char *target; /* path behind the host, beginning with a slash; NULL: none */
+    const char *as;     /* path below the receiver's directory; NULL: the source's own name */
     const char *paths;
+    bool checksum;   /* compare contents */
+    bool update;     /* keep what is newer there */
+    bool no_clobber; /* keep what is there */
+    bool parents;    /* make missing directories above the copy */
+    bool verbose;
     bool probe;
     bool json;
 };
@@ -91,21 +109,28 @@ int tool_copy(const struct copy_options *options, FILE *out);
 struct perf_options {
     const char *address;
     const char *paths;
-    unsigned op;     /* enum perf_op */
-    unsigned test;   /* enum perf_test */
-    unsigned memory; /* enum perf_memory_kind */
-    unsigned wait;   /* enum perf_wait */
+    unsigned op;        /* enum perf_op */
+    unsigned test;      /* enum perf_test */
+    unsigned memory;    /* enum perf_memory_kind */
+    unsigned wait;      /* enum perf_wait */
+    unsigned direction; /* enum perf_direction */
     uint64_t size;
     uint64_t depth;
     uint64_t batch;
-    uint64_t iterations; /* 0: run for `seconds` */
+    uint64_t iterations; /* of each endpoint; 0: run for `seconds` */
     double seconds;
+    double interval;    /* seconds of a line of the report; 0: none */
+    uint64_t endpoints; /* 0: one */
+    uint64_t threads;   /* 0: one */
+    const char *local;  /* device, as in rdmux_ep_attr; NULL: any */
+    const char *cpus;   /* processors of the threads, such as "0,2-3"; NULL: any */
     bool probe;
     bool verify;
     bool json;
 };
 
-/* Measures. Writes the report to out, errors to standard error. Returns an exit code. */
+/* Does one measurement. Writes the report to out, errors to standard error. Returns an exit
+ * code. */
 int tool_perf(const struct perf_options *options, FILE *out);
 
 #endif

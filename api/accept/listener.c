@@ -17,11 +17,10 @@
 #include "api/progress/cq_owner.h"
 #include "api/setup/rdmacm_endpoint.h"
 #include "api/setup/setup.h"
+#include "api/system/system.h"
 
 #include <fcntl.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 /* ------------------------------------------------------------------------------------- timeouts */
@@ -168,12 +167,12 @@ enum rdmux_status rdmux_listen(struct rdmux_fabric *fabric, const char *address,
     pthread_condattr_destroy(&monotonic);
     atomic_store_explicit(&fabric->hooks.shed, rdmux_listeners_shed, memory_order_release);
     rdmux_descriptors_make_room(fabric);
-    listener->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    (void)rdmux_wake_open(&listener->event);
     listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
     uint32_t backlog = 0;
     enum rdmux_status status = rdmux_listener_take_attr(listener, attr, &backlog);
-    if (status == RDMUX_OK && (listener->event_fd < 0 || listener->spare_fd < 0)) {
+    if (status == RDMUX_OK && (listener->event.fd < 0 || listener->spare_fd < 0)) {
         status = rdmux_fail(
             RDMUX_NO_MEMORY,
             "rdmux_listen: no descriptor to be had; raise the limit with ulimit -n");
@@ -190,7 +189,7 @@ enum rdmux_status rdmux_listen(struct rdmux_fabric *fabric, const char *address,
         pthread_mutex_lock(&fabric->lock);
         rdmux_list_append(&fabric->listeners, &listener->link);
         pthread_mutex_unlock(&fabric->lock);
-        status = rdmux_service_watch(fabric, watched_fd(listener), EPOLLIN, &listener->watch);
+        status = rdmux_service_watch(fabric, watched_fd(listener), RDMUX_READY_IN, &listener->watch);
     }
     if (status != RDMUX_OK) {
         rdmux_listener_close(listener);
@@ -216,9 +215,7 @@ void rdmux_listener_put(struct rdmux_listener *listener)
     if (!last) {
         return;
     }
-    if (listener->event_fd >= 0) {
-        close(listener->event_fd);
-    }
+    rdmux_wake_close(&listener->event);
     if (listener->spare_fd >= 0) {
         close(listener->spare_fd);
     }
@@ -302,5 +299,5 @@ enum rdmux_status rdmux_listener_address(struct rdmux_listener *listener,
 
 int rdmux_listener_fd(struct rdmux_listener *listener)
 {
-    return listener == NULL || *listener->fabric->alive == 0 ? -1 : listener->event_fd;
+    return listener == NULL || *listener->fabric->alive == 0 ? -1 : listener->event.fd;
 }

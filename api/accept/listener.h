@@ -11,6 +11,7 @@
 #include "api/core/fabric.h"
 #include "api/loop/descriptors.h"
 #include "api/loop/service.h"
+#include "api/system/system.h"
 
 #include <pthread.h>
 
@@ -46,7 +47,7 @@ struct rdmux_listener {
     struct rdmux_rdmacm_listener *rdmacm;
     struct rdmux_list link; /* fabric->listeners; fabric->lock, like all below */
     int socket;
-    int event_fd;
+    struct rdmux_wake event; /* of rdmux_listener_fd() */
     /* Closed for a moment when descriptors run out, so that a connection can be accepted and
      * refused. */
     int spare_fd;

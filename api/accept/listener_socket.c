@@ -11,6 +11,7 @@
 #include "api/loop/descriptors.h"
 #include "api/loop/service.h"
 #include "api/session/channel_socket.h"
+#include "api/system/system.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -19,13 +20,12 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 /* ------------------------------------------------------------------------------------ accepting */
 
-/* accept4() may allocate the descriptor before it looks for a connection. It then also fails with
+/* accept4(2) may allocate the descriptor before it looks for a connection. It then also fails with
  * an empty backlog once the last descriptor is used, so an eviction leaves one descriptor free,
  * which a set-up needs. True: a connection was evicted. */
 static bool out_of_descriptors(struct rdmux_listener *listener)
@@ -40,7 +40,7 @@ static bool out_of_descriptors(struct rdmux_listener *listener)
     int socket = -1;
     if (listener->spare_fd >= 0) {
         close(listener->spare_fd);
-        socket = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        socket = rdmux_socket_accept(listener->socket, NULL, NULL);
     }
     if (socket >= 0) {
         close(socket);
@@ -70,8 +70,9 @@ void rdmux_listener_watch_again(struct rdmux_listener *listener)
     if (listener->spare_fd < 0) {
         listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     }
-    if (listener->spare_fd >= 0 && rdmux_service_watch(listener->fabric, listener->socket, EPOLLIN,
-                                                       &listener->watch) == RDMUX_OK) {
+    if (listener->spare_fd >= 0 &&
+        rdmux_service_watch(listener->fabric, listener->socket, RDMUX_READY_IN, &listener->watch) ==
+            RDMUX_OK) {
         rdmux_listener_set_state(listener, RDMUX_LISTENER_OPEN);
     }
 }
@@ -104,8 +105,7 @@ static void listener_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watc
     for (int i = 0; i < RDMUX_ACCEPTS_PER_EVENT; i++) {
         struct sockaddr_storage address;
         socklen_t length = sizeof(address);
-        int socket = accept4(listener->socket, (struct sockaddr *)&address, &length,
-                             SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int socket = rdmux_socket_accept(listener->socket, (struct sockaddr *)&address, &length);
         if (socket >= 0) {
             rdmux_pending_take(listener, keep_reserve(listener, socket), &address, length);
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
@@ -125,7 +125,7 @@ static enum rdmux_status open_listening_socket(struct rdmux_listener *listener,
                                                uint32_t backlog)
 {
     assert(address != NULL); /* getaddrinfo() succeeded */
-    int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = rdmux_socket_open(address->ai_family);
     if (fd < 0) {
         return rdmux_fail(
             errno == EMFILE || errno == ENFILE ? RDMUX_NO_MEMORY : RDMUX_IO,

@@ -39,13 +39,9 @@ void rdmux_listener_update_descriptor(struct rdmux_listener *listener)
 {
     bool wanted = listener->unshown != 0 || listener->proved > 0;
     if (wanted && !listener->is_readable) {
-        uint64_t one = 1;
-        ssize_t written = write(listener->event_fd, &one, sizeof(one));
-        (void)written;
+        rdmux_wake_signal(&listener->event);
     } else if (!wanted && listener->is_readable) {
-        uint64_t count;
-        ssize_t taken = read(listener->event_fd, &count, sizeof(count));
-        (void)taken;
+        rdmux_wake_drain(&listener->event);
     }
     listener->is_readable = wanted;
 }

@@ -9,10 +9,10 @@
 #include "api/accept/pending_connection.h"
 #include "api/core/fabric.h"
 #include "api/loop/service.h"
+#include "api/system/system.h"
 
 #include <errno.h>
 #include <netinet/in.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -190,7 +190,7 @@ void rdmux_pending_take(struct rdmux_listener *listener, int socket,
         return;
     }
     pending->watch.ready = pending_ready;
-    pending->events = EPOLLIN;
+    pending->events = RDMUX_READY_IN;
     rdmux_list_init(&pending->link);
     rdmux_list_init(&pending->quota_link);
     rdmux_list_init(&pending->place_link);
@@ -213,7 +213,7 @@ void rdmux_pending_take(struct rdmux_listener *listener, int socket,
         turn_away_newcomer(listener, socket);
         return;
     }
-    if (rdmux_service_watch(fabric, socket, EPOLLIN, &pending->watch) != RDMUX_OK) {
+    if (rdmux_service_watch(fabric, socket, RDMUX_READY_IN, &pending->watch) != RDMUX_OK) {
         rdmux_pending_drop(pending, "cannot be watched");
         return;
     }

@@ -13,13 +13,13 @@
 #include "api/core/fabric.h"
 #include "api/loop/service.h"
 #include "api/object/offer.h"
+#include "api/system/system.h"
 #include "negotiation/message.h"
 #include "negotiation/tls.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -219,7 +219,7 @@ bool rdmux_pending_await_more(struct rdmux_pending_connection *pending)
     struct rdmux_fabric *fabric = pending->listener->fabric;
     const struct rdmux_tls *tls = pending->shake != NULL ? pending->shake->tls : pending->tls;
     bool room = tls != NULL && rdmux_tls_wants_room(tls);
-    uint32_t events = room ? EPOLLIN | EPOLLOUT : EPOLLIN;
+    uint32_t events = room ? RDMUX_READY_IN | RDMUX_READY_OUT : RDMUX_READY_IN;
     if (events == pending->events) {
         return true;
     }

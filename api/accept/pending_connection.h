@@ -44,7 +44,7 @@ struct rdmux_pending_connection {
     struct rdmux_list place_link; /* listener->places or listener->hopeful */
     bool has_place;
     uint64_t idle_since_ns; /* since when the TLS handshake waits for the peer's next flight */
-    uint32_t events;        /* the epoll events watched */
+    uint32_t events;        /* the RDMUX_READY_* events watched */
     enum rdmux_pending_stage stage; /* step_lock; enters INTRODUCED with fabric->lock held, too */
     bool is_shown;                  /* by rdmux_listener_next(); fabric->lock */
     size_t ignored;                 /* bytes discarded */

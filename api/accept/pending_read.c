@@ -15,6 +15,7 @@
 #include "api/object/offer.h"
 #include "api/progress/cq_owner.h"
 #include "api/setup/setup.h"
+#include "api/system/system.h"
 #include "negotiation/auth_methods.h"
 #include "negotiation/path_secret.h"
 #include "negotiation/tls.h"
@@ -54,7 +55,7 @@ static void hand_over_join(struct rdmux_pending_connection *pending)
     mail->socket = pending->socket;
     pthread_mutex_lock(&fabric->lock);
     const struct rdmux_ep *ep = rdmux_joins_find_locked(fabric, NULL, &join);
-    explicit_bzero(&join, sizeof(join));
+    rdmux_wipe(&join, sizeof(join));
     if (ep != NULL) {
         rdmux_cq_mail(ep->cq, &mail->mail);
     }

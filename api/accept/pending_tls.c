@@ -11,12 +11,11 @@
 #include "api/base/bytes.h"
 #include "api/core/fabric.h"
 #include "api/loop/service.h"
+#include "api/system/system.h"
 #include "negotiation/tls.h"
 
 #include <assert.h>
-#include <poll.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 enum {
@@ -33,13 +32,12 @@ static bool is_first_record_whole(const struct rdmux_pending_connection *pending
     uint8_t header[RECORD_HEADER_SIZE];
     int need = RECORD_HEADER_SIZE;
     int have = 0;
-    struct pollfd look = { .fd = pending->socket, .events = POLLRDHUP };
     if (recv(pending->socket, header, sizeof(header), MSG_PEEK | MSG_DONTWAIT) ==
         (ssize_t)sizeof(header)) {
         need += rdmux_load_be16(header + RECORD_AT_LENGTH);
     }
-    bool whole = need > RECORD_MAX || ioctl(pending->socket, FIONREAD, &have) != 0 ||
-                 have >= need || poll(&look, 1, 0) != 0;
+    bool whole = need > RECORD_MAX || rdmux_socket_unread(pending->socket, &have) != 0 ||
+                 have >= need || rdmux_socket_has_ended(pending->socket);
     need = whole ? 1 : need;
     (void)setsockopt(pending->socket, SOL_SOCKET, SO_RCVLOWAT, &need, sizeof(need));
     return whole;

@@ -102,6 +102,34 @@ enum rdmux_status rdmux_address_resolve(const struct rdmux_address_text *text, b
                       text->host, gai_strerror(error));
 }
 
+static bool is_own_host(const struct sockaddr *address)
+{
+    if (address->sa_family == AF_INET) {
+        const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)address;
+        return ntohl(in->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    }
+    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)(const void *)address;
+    return address->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
+}
+
+void rdmux_address_explain_refusal(const struct addrinfo *addresses, char *out, size_t size)
+{
+    const struct addrinfo *last = addresses;
+    while (last != NULL && last->ai_next != NULL) {
+        last = last->ai_next;
+    }
+    if (last == NULL) {
+        snprintf(out, size, "connection refused");
+        return;
+    }
+    /* sin_port and sin6_port are in the same place */
+    const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)last->ai_addr;
+    snprintf(out, size, "connection refused: nothing listens on port %u there%s",
+             (unsigned)ntohs(in->sin_port),
+             is_own_host(last->ai_addr) ? ""
+                                        : ", or the server listens on its loopback address alone");
+}
+
 size_t rdmux_address_network(const struct sockaddr_storage *address,
                              uint8_t key[RDMUX_ADDRESS_NETWORK_MAX])
 {

@@ -31,6 +31,9 @@ struct addrinfo;
 enum rdmux_status rdmux_address_resolve(const struct rdmux_address_text *text, bool passive,
                                         bool numeric, struct addrinfo **out);
 
+/* Writes why a connection to these addresses, which have one port, was refused, in words. */
+void rdmux_address_explain_refusal(const struct addrinfo *addresses, char *out, size_t size);
+
 enum { RDMUX_ADDRESS_NETWORK_MAX = 9 };
 /* Writes the key of the network that an address belongs to: the address kind, and an IPv4 address
  * or the upper 64 bits of an IPv6 address, since a network hands out the lower bits at will.

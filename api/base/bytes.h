@@ -4,7 +4,8 @@
 #ifndef RDMUX_API_BASE_BYTES_H
 #define RDMUX_API_BASE_BYTES_H
 
-#include <endian.h>
+#include "api/base/compiler.h"
+
 #include <stdint.h>
 #include <string.h>
 
@@ -46,52 +47,52 @@ static inline void rdmux_store_host64(uint8_t *out, uint64_t value)
 
 static inline uint16_t rdmux_load_be16(const uint8_t *in)
 {
-    return be16toh(rdmux_load_host16(in));
+    return RDMUX_BIG16(rdmux_load_host16(in));
 }
 
 static inline uint32_t rdmux_load_be32(const uint8_t *in)
 {
-    return be32toh(rdmux_load_host32(in));
+    return RDMUX_BIG32(rdmux_load_host32(in));
 }
 
 static inline uint64_t rdmux_load_be64(const uint8_t *in)
 {
-    return be64toh(rdmux_load_host64(in));
+    return RDMUX_BIG64(rdmux_load_host64(in));
 }
 
 static inline void rdmux_store_be16(uint8_t *out, uint16_t value)
 {
-    rdmux_store_host16(out, htobe16(value));
+    rdmux_store_host16(out, RDMUX_BIG16(value));
 }
 
 static inline void rdmux_store_be32(uint8_t *out, uint32_t value)
 {
-    rdmux_store_host32(out, htobe32(value));
+    rdmux_store_host32(out, RDMUX_BIG32(value));
 }
 
 static inline void rdmux_store_be64(uint8_t *out, uint64_t value)
 {
-    rdmux_store_host64(out, htobe64(value));
+    rdmux_store_host64(out, RDMUX_BIG64(value));
 }
 
 static inline uint32_t rdmux_load_le32(const uint8_t *in)
 {
-    return le32toh(rdmux_load_host32(in));
+    return RDMUX_LITTLE32(rdmux_load_host32(in));
 }
 
 static inline uint64_t rdmux_load_le64(const uint8_t *in)
 {
-    return le64toh(rdmux_load_host64(in));
+    return RDMUX_LITTLE64(rdmux_load_host64(in));
 }
 
 static inline void rdmux_store_le32(uint8_t *out, uint32_t value)
 {
-    rdmux_store_host32(out, htole32(value));
+    rdmux_store_host32(out, RDMUX_LITTLE32(value));
 }
 
 static inline void rdmux_store_le64(uint8_t *out, uint64_t value)
 {
-    rdmux_store_host64(out, htole64(value));
+    rdmux_store_host64(out, RDMUX_LITTLE64(value));
 }
 
 #endif

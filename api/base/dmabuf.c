@@ -4,35 +4,19 @@
 #include "api/base/dmabuf.h"
 
 #include "api/base/error.h"
+#include "api/system/system.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/dma-buf.h>
-#include <linux/magic.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/vfs.h>
 #include <unistd.h>
-
-/* Begins or ends the CPU's access. Returns 0, or an errno value. */
-static int synchronize(const struct rdmux_dmabuf *dmabuf, uint64_t step)
-{
-    struct dma_buf_sync sync = { .flags = step |
-                                          (dmabuf->written ? DMA_BUF_SYNC_RW : DMA_BUF_SYNC_READ) };
-    int error;
-    do {
-        error = ioctl(dmabuf->fd, DMA_BUF_IOCTL_SYNC, &sync) == 0 ? 0 : errno;
-    } while (error == EINTR || error == EAGAIN);
-    return error;
-}
 
 static enum rdmux_status duplicate(uint32_t dmabuf_fd, struct rdmux_dmabuf *out)
 {
     int given = dmabuf_fd - 1 > INT_MAX ? -1 : (int)(dmabuf_fd - 1);
-    struct statfs facts;
     out->fd = fcntl(given, F_DUPFD_CLOEXEC, 0);
     if (out->fd < 0 && errno == EBADF) {
         return rdmux_fail(RDMUX_INVALID,
@@ -45,7 +29,7 @@ static enum rdmux_status duplicate(uint32_t dmabuf_fd, struct rdmux_dmabuf *out)
                           "region: no descriptor for the dma-buf: %s; raise the limit (ulimit -n)",
                           strerror(errno));
     }
-    if (fstatfs(out->fd, &facts) != 0 || (uint64_t)facts.f_type != DMA_BUF_MAGIC) {
+    if (!rdmux_fd_is_dmabuf(out->fd)) {
         return rdmux_fail(RDMUX_INVALID,
                           "region: descriptor %d is no dma-buf; register memory of other kinds by "
                           "its address",
@@ -115,12 +99,11 @@ static enum rdmux_status open_span(const struct rdmux_mr_attr *attr, struct rdmu
     if (status != RDMUX_OK) {
         return status;
     }
-    int error = synchronize(out, DMA_BUF_SYNC_START);
-    return error == 0 ? RDMUX_OK
-                      : rdmux_fail(RDMUX_IO,
-                                   "region: the dma-buf's driver refuses the processor's "
-                                   "access: %s",
-                                   strerror(error));
+    return rdmux_dmabuf_begin(out->fd, out->written) == 0
+               ? RDMUX_OK
+               : rdmux_fail(RDMUX_IO,
+                            "region: the dma-buf's driver refuses the processor's access: %s",
+                            strerror(errno));
 }
 
 static void release(struct rdmux_dmabuf *dmabuf)
@@ -149,7 +132,8 @@ enum rdmux_status rdmux_dmabuf_open(const struct rdmux_mr_attr *attr, bool write
 void rdmux_dmabuf_close(struct rdmux_dmabuf *dmabuf)
 {
     if (dmabuf->fd >= 0) {
-        (void)synchronize(dmabuf, DMA_BUF_SYNC_END); /* the mapping ends, whatever the driver says */
+        /* The mapping ends, whatever the driver says. */
+        (void)rdmux_dmabuf_end(dmabuf->fd, dmabuf->written);
     }
     release(dmabuf);
 }

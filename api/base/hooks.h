@@ -22,7 +22,9 @@ struct rdmux_hooks {
     uint32_t log_level;
     int log_fd; /* -1: none */
     void (*log)(void *user, enum rdmux_log_level level, const char *line);
+    void (*log_event)(void *user, const struct rdmux_log_event *event);
     void *log_user;
+    uint32_t log_muted; /* bits of the categories that log_fd does not get */
     void *(*allocate)(void *user, size_t size);
     void (*release)(void *user, void *memory);
     void *allocate_user;
@@ -61,8 +63,18 @@ static inline bool rdmux_fabric_finds_regions(const struct rdmux_fabric *fabric)
     return (hooks->flags & RDMUX_FABRIC_FIND_REGIONS) != 0;
 }
 
+/* The category of the line is that of the object that the line begins with: "endpoint 7: …". */
 void rdmux_log(struct rdmux_fabric *fabric, enum rdmux_log_level level, const char *format, ...)
     RDMUX_PRINTF(3, 4);
+/* The same for lines about what an object does: its negotiation, its failover. */
+void rdmux_log_about(struct rdmux_fabric *fabric, enum rdmux_log_category category,
+                     enum rdmux_log_level level, const char *format, ...) RDMUX_PRINTF(4, 5);
+/* Returns whether a line of this level goes anywhere, for lines that take work to compose. */
+bool rdmux_log_wants(struct rdmux_fabric *fabric, enum rdmux_log_level level);
+/* Reads RDMUX_LOG. RDMUX_INVALID, RDMUX_IO. */
+enum rdmux_status rdmux_log_take_setting(struct rdmux_fabric *fabric, const char *text);
+/* Closes the log's file. */
+void rdmux_log_close(struct rdmux_fabric *fabric);
 
 enum { RDMUX_NS_PER_MS = 1000000 };
 
@@ -85,9 +97,5 @@ enum rdmux_status rdmux_random(struct rdmux_fabric *fabric, void *out, size_t si
  * call waits for the hook. RDMUX_NO_MEMORY, RDMUX_IO (the hook refused the thread). */
 enum rdmux_status rdmux_thread_start(struct rdmux_fabric *fabric, pthread_t *thread,
                                      void *(*run)(void *), void *argument, const char *name);
-
-/* Makes every running thread of the process pass a full barrier. Call it only where membarrier(2)
- * was found to work. */
-void rdmux_membarrier(void);
 
 #endif

@@ -2,10 +2,11 @@
 /* Memory allocation: from the program's hook, or from malloc and mmap. */
 #include "api/base/hooks.h"
 
+#include "api/system/system.h"
+
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 enum {
     ALIGNMENT = 64,
@@ -25,10 +26,7 @@ static void *map_pages(size_t size)
     (void)size; /* AddressSanitizer watches memory from malloc */
     return NULL;
 #else
-    void *given = size < SPARSE_FROM ? MAP_FAILED
-                                     : mmap(NULL, size, PROT_READ | PROT_WRITE,
-                                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return given == MAP_FAILED ? NULL : given;
+    return size < SPARSE_FROM ? NULL : rdmux_pages_map(size, 0);
 #endif
 }
 
@@ -81,7 +79,7 @@ void rdmux_release(struct rdmux_fabric *fabric, void *memory)
     struct allocation allocation;
     memcpy(&allocation, (unsigned char *)memory - sizeof(allocation), sizeof(allocation));
     if (allocation.mapped != 0) {
-        munmap(allocation.given, allocation.mapped);
+        rdmux_pages_unmap(allocation.given, allocation.mapped);
     } else if (hooks->allocate == NULL) {
         free(allocation.given);
     } else if (hooks->release != NULL) {

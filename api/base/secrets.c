@@ -7,11 +7,10 @@
 #include "api/base/secrets.h"
 
 #include "api/base/hooks.h"
+#include "api/system/system.h"
 
 #include <stdint.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 enum {
     PAGE = 4096, /* pieces come from 4096 bytes, however large the system's pages are */
@@ -32,20 +31,14 @@ _Static_assert(sizeof(struct rdmux_secret_page) <= RDMUX_SECRET_PIECE, "it fits"
 
 void *rdmux_secret_map(size_t size)
 {
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) {
-        return NULL;
-    }
-    (void)madvise(memory, size, MADV_DONTDUMP);
-    (void)madvise(memory, size, MADV_WIPEONFORK);
-    return memory;
+    return rdmux_pages_map(size, RDMUX_PAGES_HIDDEN | RDMUX_PAGES_WIPED);
 }
 
 void rdmux_secret_unmap(void *memory, size_t size)
 {
     if (memory != NULL) {
-        explicit_bzero(memory, size);
-        (void)munmap(memory, size);
+        rdmux_wipe(memory, size);
+        rdmux_pages_unmap(memory, size);
     }
 }
 
@@ -103,7 +96,7 @@ void rdmux_secret_release(struct rdmux_fabric *fabric, void *piece)
         return;
     }
     struct rdmux_hooks *hooks = rdmux_hooks_of(fabric);
-    explicit_bzero(piece, RDMUX_SECRET_PIECE);
+    rdmux_wipe(piece, RDMUX_SECRET_PIECE);
     uintptr_t offset = (uintptr_t)piece % PAGE;
     struct rdmux_secret_page *page = (void *)((uint8_t *)piece - offset);
     pthread_mutex_lock(&hooks->secrets_lock);
@@ -113,7 +106,7 @@ void rdmux_secret_release(struct rdmux_fabric *fabric, void *piece)
     page->used &= ~(UINT32_C(1) << (offset / RDMUX_SECRET_PIECE));
     if (page->used == 1) {
         unlink_page(hooks, page);
-        (void)munmap(page, PAGE);
+        rdmux_pages_unmap(page, PAGE);
     }
     pthread_mutex_unlock(&hooks->secrets_lock);
 }
@@ -121,7 +114,7 @@ void rdmux_secret_release(struct rdmux_fabric *fabric, void *piece)
 void rdmux_release_wiped(struct rdmux_fabric *fabric, void *memory, size_t size)
 {
     if (memory != NULL) {
-        explicit_bzero(memory, size);
+        rdmux_wipe(memory, size);
         rdmux_release(fabric, memory);
     }
 }

@@ -31,7 +31,7 @@ struct rdmux_path_stream_ops {
      * works. */
     enum rdmux_status (*send)(struct rdmux_path_stream *stream, const void *bytes, size_t size,
                               size_t *done);
-    /* Returns whether the stream may hold received bytes or a failure. epoll does not report
+    /* Returns whether the stream may hold received bytes or a failure. no poller reports
      * them. */
     bool (*holds_bytes)(const struct rdmux_path_stream *stream);
     /* Ends the session and leaves the socket open. Does nothing if the control channel shares the

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Random bytes, time, library threads, and the barrier of all threads. */
+/* Random bytes, time, library threads. */
+#include "api/system/system.h"
 #include "api/base/error.h"
 #include "api/base/hooks.h"
 
 #include <errno.h>
-#include <linux/membarrier.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 enum rdmux_status rdmux_random(struct rdmux_fabric *fabric, void *out, size_t size)
 {
@@ -22,19 +19,9 @@ enum rdmux_status rdmux_random(struct rdmux_fabric *fabric, void *out, size_t si
         }
         return RDMUX_OK;
     }
-    unsigned char *at = out;
-    while (size > 0) {
-        ssize_t got = getrandom(at, size, 0);
-        if (got < 0) {
-            if (errno == EINTR) {
-                continue;
-            }
-            return rdmux_fail(RDMUX_IO, "random: getrandom: %s", strerror(errno));
-        }
-        at += got;
-        size -= (size_t)got;
-    }
-    return RDMUX_OK;
+    return rdmux_random_bytes(out, size) == 0
+               ? RDMUX_OK
+               : rdmux_fail(RDMUX_IO, "random: the system has none to give: %s", strerror(errno));
 }
 
 enum rdmux_status rdmux_provider_random(struct rdmux_fabric *fabric, void *out, size_t size)
@@ -45,12 +32,6 @@ enum rdmux_status rdmux_provider_random(struct rdmux_fabric *fabric, void *out, 
 uint64_t rdmux_provider_now_ns(struct rdmux_fabric *fabric)
 {
     return rdmux_now(fabric);
-}
-
-void rdmux_membarrier(void)
-{
-    /* Cannot fail: the fabric registered for it when it found membarrier(2) to work. */
-    (void)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 }
 
 /* A thread that starts, until its hook has returned. On the stack of the thread that starts it. */
@@ -69,7 +50,7 @@ static void *begin_thread(void *argument)
     const struct rdmux_hooks *hooks = rdmux_hooks_of(start->fabric);
     void *(*run)(void *) = start->run;
     void *of_run = start->argument;
-    (void)pthread_setname_np(pthread_self(), start->name); /* the hook may choose another */
+    rdmux_thread_name(pthread_self(), start->name); /* the hook may choose another */
     const int refusal = hooks->thread_start(hooks->thread_user, start->name);
     start->refusal = refusal;
     (void)sem_post(&start->is_over); /* the last use of *start */
@@ -97,7 +78,7 @@ enum rdmux_status rdmux_thread_start(struct rdmux_fabric *fabric, pthread_t *thr
     int error = has_hook ? create_thread(thread, begin_thread, &start)
                          : create_thread(thread, run, argument);
     if (error == 0 && !has_hook) {
-        (void)pthread_setname_np(*thread, name);
+        rdmux_thread_name(*thread, name);
     }
     while (error == 0 && has_hook && sem_wait(&start.is_over) != 0) {
         /* EINTR */

@@ -4,6 +4,7 @@
 #define RDMUX_API_CORE_CQ_H
 
 #include "api/core/fabric.h"
+#include "api/system/system.h"
 
 /* rdmux_cq.signal: reasons for a call to enter the slow way. */
 enum {
@@ -22,7 +23,7 @@ _Static_assert((RDMUX_SIGNAL_ALIVE | RDMUX_SIGNAL_FAST_PATH) == RDMUX_GATE_OPEN,
 enum rdmux_arming {
     RDMUX_UNARMED,
     RDMUX_ARMED,
-    RDMUX_TOLD, /* the service thread took the event; wake_fd keeps the descriptor readable */
+    RDMUX_TOLD, /* the service thread took the event; `wake` keeps the descriptor readable */
 };
 
 /* rdmux_cq.fence: why calls enter by an atomic exchange. */
@@ -89,6 +90,7 @@ struct rdmux_cq_service {
     struct rdmux_list link;
     struct rdmux_watch work_watch;
     struct rdmux_watch control_watch;
+    struct rdmux_watch outlet_watch; /* of cq->fd, where a poller is no descriptor */
     uint32_t state;
     bool has_fired;
     bool is_asking;  /* the current check asks whether the application goes on calling */
@@ -151,11 +153,13 @@ struct rdmux_cq {
     _Atomic uint32_t arriving;
     struct rdmux_mr *_Atomic hazard; /* region that the owner is accessing, see target.c */
 
-    int fd;         /* epoll of the three descriptors below; given to the application */
-    int work_fd;    /* work fd, an epoll of the providers' descriptors */
-    int control_fd; /* control fd, an epoll of the control channels */
-    /* eventfd: mail, and events that the service thread found while the application was away. */
-    int wake_fd;
+    int fd;         /* poller of the three below, and their descriptor for the application */
+    int work_fd;    /* work fd, a poller of the providers' descriptors */
+    int control_fd; /* control fd, a poller of the control channels */
+    /* Mail, and events that the service thread found while the application was away. */
+    struct rdmux_wake wake;
+    /* Stands in for `fd` where a poller is no descriptor: the service thread keeps it readable. */
+    struct rdmux_wake outlet;
     _Atomic uint32_t armed; /* enum rdmux_arming. Owned by api/progress. */
     /* 1: rdmux_cq_wake() was called, and the owner has not taken notice yet. */
     _Atomic uint32_t is_woken;

@@ -44,6 +44,7 @@
  *     copy_lock     (data/bounce.c) Whether the path is closed. Worker, while it copies a piece of
  *                   the application's buffers; owner, when it closes the path.
  *     secrets_lock  (base/hooks.h) The pages for secrets.
+ *     rdmux_shared_stats.lock  (object/shared_stats.c) The counts for other processes.
  * Locks of providers, which their operations take:
  *     shm_domain.invalidating  One invalidation at a time. Then mutex.
  *     shm_domain.mutex         A leaf. The connected endpoints and the region table.
@@ -237,6 +238,7 @@ struct rdmux_fabric {
     struct rdmux_list served_cqs; /* cq_service.c; step_lock */
     /* shake.c; NULL before the first handshake of a pending connection; step_lock */
     struct rdmux_shakes *shakes;
+    struct rdmux_shared_stats *shared_stats; /* shared_stats.c; NULL: they are not shared */
     struct rdmux_fabric_counts counts;
     _Atomic uint64_t next_id; /* next id of endpoints and connections */
     long processors;          /* online processors */

@@ -5,6 +5,7 @@
  */
 #include "api/data/completion.h"
 
+#include "api/base/trace.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/failover.h"
@@ -131,8 +132,8 @@ void rdmux_provider_received(struct rdmux_provider_ep *path, struct rdmux_reques
 
 /* --------------------------------------------------------------------------- to the application */
 
-static inline void fill_wc(struct rdmux_wc *wc, struct rdmux_ep *ep,
-                           const struct rdmux_request *request, uint32_t flags, uint32_t imm)
+RDMUX_HOT void fill_wc(struct rdmux_wc *wc, struct rdmux_ep *ep,
+                       const struct rdmux_request *request, uint32_t flags, uint32_t imm)
 {
     wc->context = request->context;
     wc->ep = ep;
@@ -144,6 +145,7 @@ static inline void fill_wc(struct rdmux_wc *wc, struct rdmux_ep *ep,
     wc->spare[0] = 0;
     wc->spare[1] = 0;
     wc->spare[2] = 0;
+    RDMUX_TRACE4(completion, ep->id, wc->opcode, wc->status, wc->length);
 }
 
 /* Sets the status of a failed request. The first failed request has the cause. Later ones are

@@ -203,7 +203,7 @@ enum rdmux_status rdmux_cq_wait(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t
 
 int rdmux_cq_fd(struct rdmux_cq *cq)
 {
-    return cq == NULL || *cq->alive == 0 ? -1 : cq->fd;
+    return cq == NULL || *cq->alive == 0 ? -1 : RDMUX_POLLER_IS_DESCRIPTOR ? cq->fd : cq->outlet.fd;
 }
 
 enum rdmux_status rdmux_cq_arm_inside(struct rdmux_cq *cq)
@@ -296,6 +296,12 @@ enum rdmux_status rdmux_cq_create(struct rdmux_fabric *fabric, const struct rdmu
     if ((all.flags & ~(uint32_t)(RDMUX_CQ_CHECKED | RDMUX_CQ_SERIALIZED)) != 0) {
         return rdmux_fail(RDMUX_INVALID, "rdmux_cq_create: attr.flags has unknown bits: 0x%x",
                           all.flags);
+    }
+    if (!RDMUX_POLLER_IS_DESCRIPTOR && rdmux_fabric_is_manual(fabric)) {
+        return rdmux_fail(RDMUX_UNSUPPORTED,
+                          "rdmux_cq_create: without epoll the service thread makes the cq's "
+                          "descriptor readable, and this fabric has none; open it without "
+                          "RDMUX_FABRIC_NO_SERVICE_THREAD");
     }
     struct rdmux_cq *cq = rdmux_allocate(fabric, sizeof(*cq));
     struct rdmux_ep *own = rdmux_allocate(fabric, sizeof(*own));

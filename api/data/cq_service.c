@@ -25,10 +25,10 @@
 #include "api/loop/service.h"
 #include "api/progress/cq_owner.h"
 #include "api/progress/cq_progress.h"
+#include "api/system/system.h"
 
 #include <assert.h>
 #include <sched.h>
-#include <sys/epoll.h>
 
 enum {
     REST_NS = 9500 * 1000, /* 10 ms, as poll(2) rounds up to whole milliseconds */
@@ -66,9 +66,18 @@ static void control_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch
     rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
 }
 
+/* The cq was armed and has an event. The outlet stays readable until the next call empties it. */
+static void outlet_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
+{
+    (void)fabric;
+    struct rdmux_cq *cq = RDMUX_CONTAINER(watch, struct rdmux_cq, service.outlet_watch);
+    rdmux_wake_signal(&cq->outlet);
+}
+
 void rdmux_cq_service_add(struct rdmux_cq *cq)
 {
     struct rdmux_fabric *fabric = cq->fabric;
+    cq->service.outlet_watch.ready = outlet_ready;
     cq->service.work_watch.ready = work_ready;
     cq->service.control_watch.ready = control_ready;
     rdmux_service_lock(fabric);
@@ -79,17 +88,21 @@ void rdmux_cq_service_add(struct rdmux_cq *cq)
     if (!rdmux_fabric_is_manual(fabric)) {
         /* Not armed before the first WATCH. After a failure only the application progresses the
          * cq. */
-        if (rdmux_service_watch(fabric, cq->work_fd, EPOLLONESHOT, &cq->service.work_watch) !=
+        if (rdmux_service_watch(fabric, cq->work_fd, RDMUX_READY_ONCE, &cq->service.work_watch) !=
                 RDMUX_OK ||
-            rdmux_service_watch(fabric, cq->control_fd, EPOLLIN | EPOLLONESHOT,
-                                &cq->service.control_watch) != RDMUX_OK) {
+            rdmux_service_watch(fabric, cq->control_fd, RDMUX_READY_IN | RDMUX_READY_ONCE,
+                                &cq->service.control_watch) != RDMUX_OK ||
+            (!RDMUX_POLLER_IS_DESCRIPTOR &&
+             rdmux_service_watch(fabric, cq->fd, RDMUX_READY_ONCE, &cq->service.outlet_watch) !=
+                 RDMUX_OK)) {
             rdmux_log(fabric, RDMUX_LOG_WARN, "cq: the service thread cannot watch it: %s",
                       rdmux_last_error());
         }
     } else {
         /* Level-triggered, so that rdmux_fabric_fd() stays readable until the application's calls
          * have served the events. */
-        if (rdmux_service_watch(fabric, cq->fd, EPOLLIN, &cq->service.work_watch) != RDMUX_OK) {
+        if (rdmux_service_watch(fabric, cq->fd, RDMUX_READY_IN, &cq->service.work_watch) !=
+            RDMUX_OK) {
             rdmux_log(fabric, RDMUX_LOG_WARN, "cq: rdmux_fabric_fd() cannot watch it: %s",
                       rdmux_last_error());
         }
@@ -105,6 +118,9 @@ void rdmux_cq_service_remove(struct rdmux_cq *cq)
     rdmux_service_unwatch(fabric, rdmux_fabric_is_manual(fabric) ? cq->fd : cq->work_fd,
                           &cq->service.work_watch);
     rdmux_service_unwatch(fabric, cq->control_fd, &cq->service.control_watch);
+    if (!RDMUX_POLLER_IS_DESCRIPTOR) {
+        rdmux_service_unwatch(fabric, cq->fd, &cq->service.outlet_watch);
+    }
     rdmux_list_remove(&cq->service.link);
     rdmux_service_unlock(fabric);
 }

@@ -8,9 +8,9 @@
 #include "api/data/bounce.h"
 #include "api/data/request.h"
 #include "api/data/segments.h"
+#include "api/system/system.h"
 
 #include <string.h>
-#include <sys/mman.h>
 
 enum {
     STREAK = 4,         /* consecutive writes before an endpoint gets the fast path */
@@ -27,12 +27,11 @@ struct memory {
 
 enum rdmux_status rdmux_fast_path_create(struct rdmux_cq *cq, rdmux_fast_path_poll_fn poll)
 {
-    struct memory *memory = mmap(NULL, sizeof(*memory), PROT_READ | PROT_WRITE,
-                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) {
+    /* Wiped in the child of a fork, as is fabric->alive. */
+    struct memory *memory = rdmux_pages_map(sizeof(*memory), RDMUX_PAGES_WIPED);
+    if (memory == NULL) {
         return rdmux_fail(RDMUX_NO_MEMORY, "rdmux_cq_create: out of memory");
     }
-    madvise(memory, sizeof(*memory), MADV_WIPEONFORK); /* as is fabric->alive */
     struct rdmux_fast_path *fast = &memory->fast;
     fast->cq = cq;
     fast->entries = memory->entries;
@@ -48,7 +47,7 @@ enum rdmux_status rdmux_fast_path_create(struct rdmux_cq *cq, rdmux_fast_path_po
 
 void rdmux_fast_path_destroy(struct rdmux_cq *cq)
 {
-    munmap(cq->fast_poll.fast, sizeof(struct memory));
+    rdmux_pages_unmap(cq->fast_poll.fast, sizeof(struct memory));
 }
 
 bool rdmux_fast_path_is_possible(const struct rdmux_ep *ep)

@@ -13,6 +13,7 @@
 
 #include "api/base/pieces.h"
 #include "api/base/range.h"
+#include "api/base/trace.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
 #include "api/core/failover.h"
@@ -181,6 +182,7 @@ static RDMUX_COLD void refused_post(struct rdmux_ep *ep, enum rdmux_status statu
 RDMUX_HOT bool give(struct rdmux_ep *ep, struct rdmux_request *first, size_t count, bool more)
 {
     size_t posted = 0;
+    RDMUX_TRACE4(post, ep->id, first->op, first->length, count);
     enum rdmux_status status = ep->ops->post(ep->path, first, count, more ? RDMUX_POST_MORE : 0,
                                              &posted);
     ep->send.next += posted;

@@ -25,14 +25,13 @@
 #include "api/session/channel_socket.h"
 #include "api/session/liveness.h"
 #include "api/session/setup_state.h"
+#include "api/system/system.h"
 #include "negotiation/control_channel.h"
 
 #include <errno.h>
 #include <netdb.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 enum {
@@ -70,7 +69,7 @@ static void stop_dialing(struct rdmux_ep *ep)
 {
     struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     if (reconnect->dialing >= 0) {
-        epoll_ctl(ep->cq->control_fd, EPOLL_CTL_DEL, reconnect->dialing, NULL);
+        (void)rdmux_poller_remove(ep->cq->control_fd, reconnect->dialing);
         close(reconnect->dialing);
         reconnect->dialing = -1;
     }
@@ -267,7 +266,7 @@ static void dial_connected(struct rdmux_ep *ep)
     reconnect->dialing = -1;
     reconnect->until_ns = dial_answer_deadline(ep);
     rdmux_ep_set_peer_address(ep, address->ai_addr, address->ai_addrlen);
-    epoll_ctl(ep->cq->control_fd, EPOLL_CTL_DEL, socket, NULL);
+    (void)rdmux_poller_remove(ep->cq->control_fd, socket);
     rdmux_channel_socket_prepare(socket);
     if (ep->fabric->auth != NULL && rdmux_tls_create(ep->fabric->auth, ep->negotiated.role, socket,
                                                      ep->failover->setup->host, &tls) != RDMUX_OK) {
@@ -293,8 +292,7 @@ static void dial_address(struct rdmux_ep *ep)
         dial_failed(ep, error);
         return;
     }
-    struct epoll_event event = { .events = EPOLLOUT, .data.ptr = ep };
-    if (epoll_ctl(ep->cq->control_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+    if (rdmux_poller_add(ep->cq->control_fd, fd, RDMUX_READY_OUT, ep) != 0) {
         close(fd);
         return;
     }
@@ -373,8 +371,9 @@ bool rdmux_reconnect_begin(struct rdmux_ep *ep, const char *text)
     reconnect->is_broken = false;
     reconnect->answer_ns = 0;
     snprintf(reconnect->text, sizeof(reconnect->text), "%s", text);
-    rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: %s; %s", (unsigned long long)ep->id,
-              reconnect->text, is_connector(ep) ? "dialling it again" : "waiting for the peer");
+    rdmux_log_about(ep->fabric, RDMUX_CATEGORY_FAILOVER, RDMUX_LOG_WARN, "endpoint %llu: %s; %s",
+                    (unsigned long long)ep->id, reconnect->text,
+                    is_connector(ep) ? "dialling it again" : "waiting for the peer");
     uint64_t now_ns = rdmux_now(ep->fabric);
     uint64_t patience = reconnect_patience_ns(ep);
     reconnect->deadline_ns = patience > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + patience;
@@ -390,17 +389,6 @@ bool rdmux_reconnect_begin(struct rdmux_ep *ep, const char *text)
     return true;
 }
 
-/* Returns the round-trip time that the kernel measured on the channel, 0 if unknown. */
-static uint64_t round_trip_ns(const struct rdmux_channel *channel)
-{
-    struct tcp_info info = { 0 };
-    socklen_t length = sizeof(info);
-    if (getsockopt(rdmux_channel_socket(channel), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) {
-        return 0;
-    }
-    return (uint64_t)info.tcpi_rtt * 1000;
-}
-
 /* Sets the deadline for the peer's MOVE. Messages of this side may get lost although the peer is
  * heard, and the peer would notice only after the liveness time. No deadline for a peer without a
  * service thread, which answers when its program makes a call. */
@@ -410,7 +398,8 @@ void rdmux_reconnect_await_move(struct rdmux_ep *ep)
     if (is_connector(ep) && failover->reconnect.is_possible && ep->channel != NULL &&
         ep->info.peer_has_service && count_addresses(failover->setup) > 1) {
         failover->reconnect.answer_ns = rdmux_now(ep->fabric) + DIAL_NS +
-                                        MOVE_ROUND_TRIPS * round_trip_ns(ep->channel);
+                                        MOVE_ROUND_TRIPS * rdmux_socket_round_trip_ns(
+                                                               rdmux_channel_socket(ep->channel));
     }
 }
 
@@ -491,10 +480,11 @@ static void tell_of_impostor(struct rdmux_ep *ep, const char *how)
 {
     uint32_t count = ++ep->failover->reconnect.claims.impostors;
     if ((count & (count - 1)) == 0) {
-        rdmux_log(ep->fabric, RDMUX_LOG_WARN,
-                  "endpoint %llu: an unverified peer reconnects its control channel %s; dropped "
-                  "(%u so far)",
-                  (unsigned long long)ep->id, how, count);
+        rdmux_log_about(
+            ep->fabric, RDMUX_CATEGORY_FAILOVER, RDMUX_LOG_WARN,
+            "endpoint %llu: an unverified peer reconnects its control channel %s; dropped "
+            "(%u so far)",
+            (unsigned long long)ep->id, how, count);
     }
 }
 
@@ -527,8 +517,9 @@ static void take_channel(struct rdmux_ep *ep, struct rdmux_channel *channel,
     rdmux_heartbeat_group_renew(ep);
     rdmux_ep_watch_channel(ep);
     rdmux_ep_heard(ep);
-    rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: its control channel is there again",
-              (unsigned long long)ep->id);
+    rdmux_log_about(ep->fabric, RDMUX_CATEGORY_FAILOVER, RDMUX_LOG_INFO,
+                    "endpoint %llu: its control channel is there again",
+                    (unsigned long long)ep->id);
     rdmux_failover_resumed(ep, message);
     if (ep->phase == RDMUX_PHASE_READY) {
         resend_revocations(ep);

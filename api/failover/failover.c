@@ -12,6 +12,7 @@
 #include "api/failover/failover.h"
 #include "api/failover/failover_state.h"
 
+#include "api/base/trace.h"
 #include "api/core/ep.h"
 #include "api/data/fault.h"
 #include "api/data/post.h"
@@ -224,15 +225,18 @@ static void begin_move(struct rdmux_ep *ep, enum rdmux_status status, const char
     struct rdmux_failover *failover = ep->failover;
     uint64_t now_ns = rdmux_now(ep->fabric);
     failover->move.cause = (uint32_t)status;
+    RDMUX_TRACE2(failover_start, ep->id, status);
     snprintf(failover->move.cause_text, sizeof(failover->move.cause_text), "%s", text);
     snprintf(failover->move.left_text, sizeof(failover->move.left_text), "%s", text);
     if (status == RDMUX_OK) {
-        rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: %s %s: %s",
-                  (unsigned long long)ep->id, ep->info.provider, ep->info.device, text);
+        rdmux_log_about(ep->fabric, RDMUX_CATEGORY_FAILOVER, RDMUX_LOG_INFO,
+                        "endpoint %llu: %s %s: %s", (unsigned long long)ep->id, ep->info.provider,
+                        ep->info.device, text);
     } else {
-        rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: %s %s failed with %s: %s; moving",
-                  (unsigned long long)ep->id, ep->info.provider, ep->info.device,
-                  rdmux_status_name(status), text);
+        rdmux_log_about(ep->fabric, RDMUX_CATEGORY_FAILOVER, RDMUX_LOG_WARN,
+                        "endpoint %llu: %s %s failed with %s: %s; moving",
+                        (unsigned long long)ep->id, ep->info.provider, ep->info.device,
+                        rdmux_status_name(status), text);
         rdmux_failover_note_loss(ep, now_ns);
         rdmux_failback_give_up(ep);
     }
@@ -482,8 +486,10 @@ void rdmux_failover_arrived(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
              ep->info.device, failover->move.cause_text);
     ep->stats.moves++;
     ep->events |= RDMUX_EVENT_MOVED;
-    rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: epoch %u: %s", (unsigned long long)ep->id,
-              ep->info.epoch, ep->info.text);
+    RDMUX_TRACE2(failover_end, ep->id, ep->info.epoch);
+    rdmux_log_about(ep->fabric, RDMUX_CATEGORY_FAILOVER, RDMUX_LOG_INFO,
+                    "endpoint %llu: epoch %u: %s", (unsigned long long)ep->id, ep->info.epoch,
+                    ep->info.text);
     rdmux_failback_arrived(ep);
     rdmux_remotes_ask_again(ep);
     rdmux_replay_resume(ep);

@@ -37,8 +37,9 @@ void rdmux_failover_note_loss(struct rdmux_ep *ep, uint64_t now_ns)
                  "failed %d times within %llu ms, left out while another works: %.160s",
                  RDMUX_LOSSES, (unsigned long long)(failover->hold_ns / RDMUX_NS_PER_MS),
                  failover->move.cause_text);
-        rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: %s %s %s", (unsigned long long)ep->id,
-                  ep->info.provider, ep->info.device, failover->move.left_text);
+        rdmux_log_about(ep->fabric, RDMUX_CATEGORY_FAILOVER, RDMUX_LOG_WARN,
+                        "endpoint %llu: %s %s %s", (unsigned long long)ep->id, ep->info.provider,
+                        ep->info.device, failover->move.left_text);
     }
 }
 

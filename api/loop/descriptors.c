@@ -52,7 +52,7 @@ void rdmux_descriptors_make_room(struct rdmux_fabric *fabric)
         return;
     }
     const struct rdmux_descriptor_limit limit = rdmux_descriptor_limit();
-    int lowest = fcntl(rdmux_service_fd(fabric), F_DUPFD_CLOEXEC, 0);
+    int lowest = fcntl(rdmux_service_wake_fd(fabric), F_DUPFD_CLOEXEC, 0);
     if (lowest >= 0) {
         close(lowest);
     }

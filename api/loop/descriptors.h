@@ -4,7 +4,7 @@
  * and each connection that a listener takes uses one. The highest quarter of the numbers, at most
  * RDMUX_RESERVE_MAX, is a reserve that pending connections do not get. The kernel gives out the
  * lowest free number, so a number within the reserve means that all below it are in use. The
- * reserve is for endpoint set-up: sockets, eventfds, epolls, memory.
+ * reserve is for endpoint set-up: sockets, wake-ups, pollers, memory.
  */
 #ifndef RDMUX_API_LOOP_DESCRIPTORS_H
 #define RDMUX_API_LOOP_DESCRIPTORS_H

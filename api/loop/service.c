@@ -6,26 +6,24 @@
 #include "api/base/error.h"
 #include "api/base/hooks.h"
 #include "api/loop/exit.h"
+#include "api/system/system.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
-enum { BATCH = 32 }; /* epoll events and calls handled in one step */
+enum { BATCH = 32 }; /* events and calls handled in one step */
 
 struct rdmux_service {
     struct rdmux_fabric *fabric;
     const struct rdmux_service_steps *steps;
-    int epoll_fd;
-    int wake_fd;
+    int poller;
+    struct rdmux_wake wake;
     struct rdmux_watch wake_watch;
     pthread_mutex_t step_lock; /* recursive; guards the fields below, down to timer_ns */
-    struct epoll_event batch[BATCH];
+    struct rdmux_ready batch[BATCH];
     int batch_count;
     uint64_t timer_ns; /* when steps->timers is due */
     bool thread_runs;
@@ -53,22 +51,23 @@ void rdmux_service_unlock(struct rdmux_fabric *fabric)
 
 int rdmux_service_fd(struct rdmux_fabric *fabric)
 {
-    return service_of(fabric)->epoll_fd;
+    return service_of(fabric)->poller;
+}
+
+int rdmux_service_wake_fd(struct rdmux_fabric *fabric)
+{
+    return service_of(fabric)->wake.fd;
 }
 
 void rdmux_service_wake(struct rdmux_fabric *fabric)
 {
-    uint64_t one = 1;
-    ssize_t written = write(service_of(fabric)->wake_fd, &one, sizeof(one));
-    (void)written;
+    rdmux_wake_signal(&service_of(fabric)->wake);
 }
 
 static void service_woken(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
 {
     (void)watch;
-    uint64_t count;
-    ssize_t taken = read(service_of(fabric)->wake_fd, &count, sizeof(count));
-    (void)taken;
+    rdmux_wake_drain(&service_of(fabric)->wake);
 }
 
 /* -------------------------------------------------------------------------------------- watches */
@@ -76,10 +75,9 @@ static void service_woken(struct rdmux_fabric *fabric, struct rdmux_watch *watch
 enum rdmux_status rdmux_service_watch(struct rdmux_fabric *fabric, int fd, uint32_t events,
                                       struct rdmux_watch *watch)
 {
-    struct epoll_event event = { .events = events, .data.ptr = watch };
-    if (epoll_ctl(service_of(fabric)->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+    if (rdmux_poller_add(service_of(fabric)->poller, fd, events, watch) != 0) {
         return rdmux_fail(errno == ENOSPC || errno == ENOMEM ? RDMUX_NO_MEMORY : RDMUX_IO,
-                          "service: epoll_ctl failed: errno %d", errno);
+                          "service: its poller takes no descriptor: errno %d", errno);
     }
     return RDMUX_OK;
 }
@@ -146,11 +144,11 @@ void rdmux_service_unwatch(struct rdmux_fabric *fabric, int fd, struct rdmux_wat
     struct rdmux_service *service = service_of(fabric);
     pthread_mutex_lock(&service->step_lock);
     rdmux_service_forget(fabric, watch);
-    epoll_ctl(service->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+    (void)rdmux_poller_remove(service->poller, fd);
     for (int i = 0; i < service->batch_count; i++) {
-        if (service->batch[i].data.ptr == watch) {
+        if (rdmux_ready_data(&service->batch[i]) == watch) {
             /* The batch in progress has an event of this watch. */
-            service->batch[i].data.ptr = NULL;
+            rdmux_ready_set_data(&service->batch[i], NULL);
         }
     }
     pthread_mutex_unlock(&service->step_lock);
@@ -158,9 +156,9 @@ void rdmux_service_unwatch(struct rdmux_fabric *fabric, int fd, struct rdmux_wat
 
 void rdmux_service_rearm(struct rdmux_fabric *fabric, int fd, struct rdmux_watch *watch)
 {
-    struct epoll_event event = { .events = EPOLLIN | EPOLLONESHOT, .data.ptr = watch };
-    epoll_ctl(service_of(fabric)->epoll_fd, EPOLL_CTL_MOD, fd,
-              &event); /* fails only while the cq is being destroyed */
+    /* Fails only while the cq is being destroyed. */
+    (void)rdmux_poller_change(service_of(fabric)->poller, fd, RDMUX_READY_IN | RDMUX_READY_ONCE,
+                              watch);
 }
 
 void rdmux_service_timer(struct rdmux_fabric *fabric, uint64_t deadline_ns)
@@ -184,9 +182,9 @@ void rdmux_service_timer(struct rdmux_fabric *fabric, uint64_t deadline_ns)
 static uint64_t step_watches(struct rdmux_service *service)
 {
     struct rdmux_fabric *fabric = service->fabric;
-    service->batch_count = epoll_wait(service->epoll_fd, service->batch, BATCH, 0);
+    service->batch_count = rdmux_poller_wait(service->poller, service->batch, BATCH, 0);
     for (int i = 0; i < service->batch_count; i++) {
-        struct rdmux_watch *watch = service->batch[i].data.ptr;
+        struct rdmux_watch *watch = rdmux_ready_data(&service->batch[i]);
         if (watch != NULL) {
             watch->ready(fabric, watch);
         }
@@ -226,10 +224,10 @@ static int until_ms(struct rdmux_fabric *fabric, uint64_t deadline_ns)
 static void await_stop(struct rdmux_service *service)
 {
     while (!atomic_load(&service->stop)) {
-        struct pollfd fd = { .fd = service->wake_fd, .events = POLLIN };
-        uint64_t count;
-        ssize_t taken = poll(&fd, 1, -1) > 0 ? read(service->wake_fd, &count, sizeof(count)) : 0;
-        (void)taken;
+        struct pollfd fd = { .fd = service->wake.fd, .events = POLLIN };
+        if (poll(&fd, 1, -1) > 0) {
+            rdmux_wake_drain(&service->wake);
+        }
     }
 }
 
@@ -249,8 +247,8 @@ static void *service_main(void *argument)
         if (atomic_load(&service->stop)) {
             break; /* the step may have consumed the wake-up of rdmux_service_stop() */
         }
-        struct pollfd fd = { .fd = service->epoll_fd, .events = POLLIN };
-        poll(&fd, 1, timeout_ms);
+        struct pollfd fd = { .fd = service->poller, .events = POLLIN };
+        (void)rdmux_poll(&fd, 1, timeout_ms);
     }
     return NULL;
 }
@@ -259,8 +257,8 @@ void rdmux_service_step(struct rdmux_fabric *fabric, int timeout_ms)
 {
     struct rdmux_service *service = service_of(fabric);
     if (timeout_ms != 0) {
-        struct pollfd fd = { .fd = service->epoll_fd, .events = POLLIN };
-        poll(&fd, 1, timeout_ms);
+        struct pollfd fd = { .fd = service->poller, .events = POLLIN };
+        (void)rdmux_poll(&fd, 1, timeout_ms);
     }
     pthread_mutex_lock(&service->step_lock);
     step_watches(service);
@@ -287,17 +285,17 @@ enum rdmux_status rdmux_service_create(struct rdmux_fabric *fabric,
     pthread_mutex_init(&service->call_lock, NULL);
     service->called_end = &service->called;
     rdmux_hooks_of(fabric)->service = service;
-    service->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    service->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    service->poller = rdmux_poller_open();
+    (void)rdmux_wake_open(&service->wake);
     enum rdmux_status status = RDMUX_OK;
-    if (service->epoll_fd < 0 || service->wake_fd < 0) {
+    if (service->poller < 0 || service->wake.fd < 0) {
         status = rdmux_fail(
             errno == EMFILE || errno == ENFILE ? RDMUX_NO_MEMORY : RDMUX_IO,
             "fabric: no descriptor to be had: errno %d; raise the limit with ulimit -n", errno);
     }
     service->wake_watch.ready = service_woken;
     if (status == RDMUX_OK) {
-        status = rdmux_service_watch(fabric, service->wake_fd, EPOLLIN, &service->wake_watch);
+        status = rdmux_service_watch(fabric, service->wake.fd, RDMUX_READY_IN, &service->wake_watch);
     }
     if (status == RDMUX_OK && !rdmux_fabric_is_manual(fabric)) {
         status = rdmux_thread_start(fabric, &service->thread, service_main, service,
@@ -325,11 +323,9 @@ void rdmux_service_destroy(struct rdmux_fabric *fabric)
     if (service == NULL) {
         return;
     }
-    if (service->wake_fd >= 0) {
-        close(service->wake_fd);
-    }
-    if (service->epoll_fd >= 0) {
-        close(service->epoll_fd);
+    rdmux_wake_close(&service->wake);
+    if (service->poller >= 0) {
+        rdmux_poller_close(service->poller);
     }
     pthread_mutex_destroy(&service->step_lock);
     pthread_mutex_destroy(&service->call_lock);

@@ -42,9 +42,12 @@ void rdmux_service_destroy(struct rdmux_fabric *fabric);
 /* Runs one step, after waiting at most timeout_ms. For rdmux_fabric_progress(), and for calls that
  * wait without a service thread. */
 void rdmux_service_step(struct rdmux_fabric *fabric, int timeout_ms);
+/* Returns the poller of the service, which rdmux_poll() can wait for. */
 int rdmux_service_fd(struct rdmux_fabric *fabric);
+/* Returns a descriptor of the service that is open as long as it is. */
+int rdmux_service_wake_fd(struct rdmux_fabric *fabric);
 
-/* Watches fd for events as in epoll_ctl(2). */
+/* Watches fd, which may be a poller, for RDMUX_READY_* events (api/system/system.h). */
 enum rdmux_status rdmux_service_watch(struct rdmux_fabric *fabric, int fd, uint32_t events,
                                       struct rdmux_watch *watch);
 /* Makes the next step call `ready`, whatever the state of its descriptor. Any thread. */

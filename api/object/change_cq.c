@@ -137,9 +137,9 @@ static enum rdmux_status refuse_change(const struct rdmux_ep *ep, enum rdmux_sta
 /* Returns whether the path can go to another cq; true for an endpoint that has none. */
 static bool path_can_leave(const struct rdmux_ep *ep)
 {
-    return !has_path(ep) ||
-           (ep->bounce == NULL && ep->ops->size >= sizeof(struct rdmux_provider_ops) &&
-            ep->ops->ep_leave != NULL);
+    return !has_path(ep) || (ep->bounce == NULL &&
+                             ep->ops->size >= offsetof(struct rdmux_provider_ops, ep_figures) &&
+                             ep->ops->ep_leave != NULL);
 }
 
 static enum rdmux_status check_endpoint(const struct rdmux_ep *ep, const struct rdmux_cq *to)

@@ -8,16 +8,33 @@
 #include "api/data/fault.h"
 #include "api/progress/cq_owner.h"
 #include "api/progress/places.h"
+#include "api/system/system.h"
 #include "negotiation/control_channel.h"
 
 #include <stdio.h>
 #include <string.h>
+
+void rdmux_ep_log_frame(struct rdmux_ep *ep, const char *does, const uint8_t *frame, size_t size)
+{
+    while (size != 0 && rdmux_log_wants(ep->fabric, RDMUX_LOG_TRACE)) {
+        const bool is_hello = frame[0] == 'R'; /* the set-up sends it with a frame */
+        bool bad = false;
+        size_t total = rdmux_frame_total(frame, size, is_hello, &bad);
+        total = bad || total == 0 || total > size ? size : total;
+        rdmux_log_about(ep->fabric, RDMUX_CATEGORY_CONTROL, RDMUX_LOG_TRACE,
+                        "endpoint %llu: %s %s, %zu bytes", (unsigned long long)ep->id, does,
+                        rdmux_frame_name(frame, total), total);
+        frame += total;
+        size -= total;
+    }
+}
 
 void rdmux_ep_say(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
 {
     if (ep->channel == NULL) {
         return;
     }
+    rdmux_ep_log_frame(ep, "sends", frame, size);
     enum rdmux_status status = rdmux_channel_send(ep->channel, frame, size);
     if (status == RDMUX_OK || ep->phase != RDMUX_PHASE_READY) {
         return;
@@ -36,7 +53,7 @@ void rdmux_ep_tell(struct rdmux_ep *ep, const struct rdmux_message *message)
     if (ep->channel != NULL) {
         rdmux_ep_say(ep, frame, rdmux_message_encode(message, frame));
         if (message->type == RDMUX_FRAME_IMPORT) {
-            explicit_bzero(frame, sizeof(frame)); /* the token */
+            rdmux_wipe(frame, sizeof(frame)); /* the token */
         }
     }
 }

@@ -12,6 +12,8 @@ void rdmux_ep_control_rests(struct rdmux_ep *ep, const struct rdmux_channel *cha
 void rdmux_ep_tell(struct rdmux_ep *ep, const struct rdmux_message *message);
 /* Owner: sends an encoded frame, as rdmux_ep_tell() does. */
 void rdmux_ep_say(struct rdmux_ep *ep, const uint8_t *frame, size_t size);
+/* Logs a HELLO or frame of the control channel at level trace. does: "sends" or "receives". */
+void rdmux_ep_log_frame(struct rdmux_ep *ep, const char *does, const uint8_t *frame, size_t size);
 /* Owner: tells the peer why the endpoint ends, before it ends, if a control channel is left. */
 void rdmux_ep_tell_end(struct rdmux_ep *ep);
 

@@ -7,9 +7,9 @@
 #include "api/loop/service.h"
 #include "api/object/mr.h"
 #include "api/progress/cq_owner.h"
+#include "api/system/system.h"
 
 #include <string.h>
-#include <sys/epoll.h>
 
 /* setup_lock is held. */
 static struct rdmux_provider_domain *find_domain(const struct rdmux_fabric *fabric,
@@ -46,8 +46,8 @@ static void device_tells(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
     while (slot->ops->async_event(slot->domain, &event) == RDMUX_OK) {
         bool good = event.reason == RDMUX_REASON_USABLE || event.reason == RDMUX_REASON_NONE;
         any = true;
-        rdmux_log(fabric, good ? RDMUX_LOG_INFO : RDMUX_LOG_WARN, "%s %s: %s", slot->ops->name,
-                  slot->path.device, event.text);
+        rdmux_log_about(fabric, RDMUX_CATEGORY_PROVIDER, good ? RDMUX_LOG_INFO : RDMUX_LOG_WARN,
+                        "%s %s: %s", slot->ops->name, slot->path.device, event.text);
         if (event.reason == RDMUX_REASON_NO_DEVICE) {
             rdmux_service_unwatch(fabric, slot->ops->domain_fd(slot->domain), watch);
             slot->is_gone = true;
@@ -68,9 +68,10 @@ static void watch_device(struct rdmux_fabric *fabric, struct rdmux_domain_slot *
 {
     int fd = slot->ops->domain_fd(slot->domain);
     slot->events.ready = device_tells;
-    if (fd >= 0 && rdmux_service_watch(fabric, fd, EPOLLIN, &slot->events) != RDMUX_OK) {
-        rdmux_log(fabric, RDMUX_LOG_WARN, "%s %s: its events cannot be watched: %s",
-                  slot->ops->name, slot->path.device, rdmux_last_error());
+    if (fd >= 0 && rdmux_service_watch(fabric, fd, RDMUX_READY_IN, &slot->events) != RDMUX_OK) {
+        rdmux_log_about(fabric, RDMUX_CATEGORY_PROVIDER, RDMUX_LOG_WARN,
+                        "%s %s: its events cannot be watched: %s", slot->ops->name,
+                        slot->path.device, rdmux_last_error());
     }
 }
 

@@ -313,8 +313,24 @@ static void flush_requests(struct rdmux_ep *ep)
     rdmux_srq_flush(ep);
 }
 
+/* What is counted for a path outside of the core. */
+static struct rdmux_provider_figures figures_of(struct rdmux_provider_ep *path)
+{
+    struct rdmux_provider_figures figures = { .counted = 0 };
+    if (path->ops->size > offsetof(struct rdmux_provider_ops, ep_figures) &&
+        path->ops->ep_figures != NULL) {
+        path->ops->ep_figures(path, &figures);
+    }
+    return figures;
+}
+
 void rdmux_ep_close_path(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
 {
+    if (ep->failover != NULL) { /* else no further path adds to the sums */
+        const struct rdmux_provider_figures figures = figures_of(path);
+        ep->stats.retransmissions += figures.retransmissions;
+        ep->stats.ecn_marks += figures.ecn_marks;
+    }
     if (ep->channel != NULL) {
         rdmux_channel_detach(ep->channel);
     }
@@ -592,6 +608,12 @@ static uint32_t state_of(const struct rdmux_ep *ep)
     return rdmux_failover_is_moving(ep) ? RDMUX_EP_MOVING : RDMUX_EP_CONNECTED;
 }
 
+void rdmux_ep_read_info(struct rdmux_ep *ep)
+{
+    ep->info.state = state_of(ep);
+    ep->info.status = ep->end.status;
+}
+
 enum rdmux_status rdmux_ep_info(struct rdmux_ep *ep, struct rdmux_ep_info *out)
 {
     if (out == NULL || out->size < offsetof(struct rdmux_ep_info, provider)) {
@@ -603,12 +625,25 @@ enum rdmux_status rdmux_ep_info(struct rdmux_ep *ep, struct rdmux_ep_info *out)
         return status;
     }
     uint32_t size = out->size;
-    ep->info.state = state_of(ep);
-    ep->info.status = ep->end.status;
+    rdmux_ep_read_info(ep);
     memcpy(out, &ep->info, size < sizeof(ep->info) ? size : sizeof(ep->info));
     out->size = size;
     rdmux_cq_leave(ep->cq);
     return RDMUX_OK;
+}
+
+void rdmux_ep_read_stats(struct rdmux_ep *ep, struct rdmux_ep_stats *out)
+{
+    *out = ep->stats;
+    out->service_slices = ep->cq->claim.slices;
+    if (ep->path != NULL) {
+        const struct rdmux_provider_figures figures = figures_of(ep->path);
+        out->system_calls += ep->path->system_calls;
+        out->counted = figures.counted;
+        out->retransmissions += figures.retransmissions;
+        out->ecn_marks += figures.ecn_marks;
+        out->credits = figures.credits;
+    }
 }
 
 enum rdmux_status rdmux_ep_stats(struct rdmux_ep *ep, struct rdmux_ep_stats *out)
@@ -621,9 +656,8 @@ enum rdmux_status rdmux_ep_stats(struct rdmux_ep *ep, struct rdmux_ep_stats *out
     if (status != RDMUX_OK) {
         return status;
     }
-    struct rdmux_ep_stats stats = ep->stats;
-    stats.service_slices = ep->cq->claim.slices;
-    stats.system_calls += ep->path == NULL ? 0 : ep->path->system_calls;
+    struct rdmux_ep_stats stats;
+    rdmux_ep_read_stats(ep, &stats);
     uint32_t size = out->size;
     memcpy(out, &stats, size < sizeof(stats) ? size : sizeof(stats));
     out->size = size;

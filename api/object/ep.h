@@ -16,6 +16,10 @@ enum rdmux_status rdmux_ep_attr_check(const struct rdmux_ep_attr *from, struct r
 void rdmux_ep_attach(struct rdmux_ep *ep, struct rdmux_provider_ep *path);
 /* Owner: closes a present or former path of the endpoint and all the endpoint holds on it. */
 void rdmux_ep_close_path(struct rdmux_ep *ep, struct rdmux_provider_ep *path);
+/* Owner: fills in *out, as rdmux_ep_stats() does. */
+void rdmux_ep_read_stats(struct rdmux_ep *ep, struct rdmux_ep_stats *out);
+/* Owner: fills in the members of ep->info that change. */
+void rdmux_ep_read_info(struct rdmux_ep *ep);
 /* Owner: ends the endpoint. The first cause counts. Idempotent. */
 void rdmux_ep_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *format, ...)
     RDMUX_PRINTF(3, 4);

@@ -10,8 +10,8 @@
 
 /*
  * Checks that all bytes of the span are mapped and readable, and writable where `writes` is set.
- * Asks the kernel for the mappings of the span (PROCMAP_QUERY, Linux 6.11), else reads
- * /proc/self/maps until the span ends. Pages nothing in. Checks nothing where /proc gives no
+ * Asks the kernel for the mappings of the span (Linux 6.11: PROCMAP_QUERY, else /proc/self/maps,
+ * read until the span ends). Pages nothing in. Checks nothing where the system gives no
  * answer.
  *
  * length  At least 1; the span does not wrap.

@@ -9,100 +9,28 @@
  */
 #include "api/object/mr.h"
 
+#include "api/base/range.h"
 #include "api/core/fabric.h"
 #include "api/core/mr.h"
 #include "api/object/mapping.h"
 #include "api/object/mr_table.h"
 #include "api/object/revoke.h"
 #include "api/object/target.h"
+#include "api/system/system.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/memfd.h>
-#include <linux/mempolicy.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define PAGE_SIZE_MAX (UINT64_C(1) << 40)
 
 enum {
-    NUMA_NODES_MAX = 1024,
-
     ACCESS_WRITES = RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_READ_SINK,
     ACCESS_KNOWN = RDMUX_ACCESS_LOCAL_WRITE | RDMUX_MR_REMOTE_RIGHTS | RDMUX_ACCESS_READ_SINK |
                    RDMUX_ACCESS_NO_MAP | RDMUX_ACCESS_ATOMIC_DEVICE,
 };
 
 /* ---------------------------------------------------------------------------- memory of our own */
-
-/* Maps `size` bytes that no peer may map. flags: of mmap, for huge pages. */
-static void *map_private(size_t size, int flags)
-{
-    void *addr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1,
-                      0);
-    return addr == MAP_FAILED ? NULL : addr;
-}
-
-/* As ftruncate(). The limit on file sizes applies to memory files, too, and exceeding it raises
- * SIGXFSZ, which ends the process. So the limit is checked first. */
-static int set_region_size(int fd, size_t size)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-        size > limit.rlim_cur) {
-        errno = EFBIG;
-        return -1;
-    }
-    return ftruncate(fd, (off_t)size);
-}
-
-/* Maps `size` bytes of a new memfd. flags: of memfd_create, for huge pages. */
-static void *map_memfd(size_t size, unsigned flags, int *out_fd)
-{
-    int fd = memfd_create("rdmux-region", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
-    if (fd < 0) {
-        return NULL;
-    }
-    void *addr = MAP_FAILED;
-    if (set_region_size(fd, size) == 0) {
-        addr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    }
-    if (addr == MAP_FAILED) {
-        int before = errno;
-        close(fd);
-        errno = before;
-        return NULL;
-    }
-    *out_fd = fd;
-    return addr;
-}
-
-/* Seals the memfd: a peer that gets the descriptor can neither shrink the memory nor, without the
- * right, write to it. */
-static bool seal_memory(int fd, uint32_t access)
-{
-    int seals = F_SEAL_SHRINK | F_SEAL_GROW;
-    if ((access & (RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_ATOMIC)) == 0) {
-        seals |= F_SEAL_FUTURE_WRITE;
-    }
-    return fcntl(fd, F_ADD_SEALS, seals) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) == 0;
-}
-
-/* Prefers a NUMA node before the first touch; the pages come from elsewhere if the node has
- * none. */
-static void prefer_node(void *addr, size_t size, uint32_t node)
-{
-    enum { BITS = 8 * (int)sizeof(unsigned long) };
-    unsigned long nodes[NUMA_NODES_MAX / BITS + 1] = { 0 };
-    if (node < NUMA_NODES_MAX) {
-        nodes[node / BITS] = 1UL << (node % BITS);
-        (void)syscall(SYS_mbind, addr, size, MPOL_PREFERRED, nodes, NUMA_NODES_MAX + 1UL, 0UL);
-    }
-}
 
 /* Returns the next smaller page size to try; 0 = the system's own. */
 static uint64_t smaller_page(uint64_t page)
@@ -121,16 +49,13 @@ static void *map_memory(struct rdmux_mr *mr, uint64_t page, size_t *size)
 {
     const bool huge = page != 0;
     const size_t unit = huge ? (size_t)page : (size_t)sysconf(_SC_PAGESIZE);
-    const unsigned bits = huge ? (unsigned)__builtin_ctzll(page) : 0;
     if (*size > SIZE_MAX / 2 - unit) {
         errno = ENOMEM;
         return NULL;
     }
     *size = (*size + unit - 1) / unit * unit;
-    if ((mr->access & RDMUX_ACCESS_NO_MAP) != 0) {
-        return map_private(*size, huge ? MAP_HUGETLB | (int)(bits << MAP_HUGE_SHIFT) : 0);
-    }
-    return map_memfd(*size, huge ? MFD_HUGETLB | bits << MFD_HUGE_SHIFT : 0, &mr->memory_fd);
+    const bool is_private = (mr->access & RDMUX_ACCESS_NO_MAP) != 0;
+    return rdmux_region_map(*size, page, is_private ? NULL : &mr->memory_fd);
 }
 
 /* Allocates the region's bytes with the requested page size, else with smaller pages. */
@@ -153,12 +78,14 @@ static enum rdmux_status allocate_memory(struct rdmux_mr *mr, const struct rdmux
     mr->addr = addr;
     mr->mapped_size = size;
     if (wished != 0 && page == 0) {
-        (void)madvise(addr, size, MADV_HUGEPAGE);
+        rdmux_region_prefer_huge(addr, size);
     }
     if (attr->numa_node != 0) {
-        prefer_node(addr, size, attr->numa_node - 1);
+        rdmux_region_prefer_node(addr, size, attr->numa_node - 1);
     }
-    if (mr->memory_fd >= 0 && !seal_memory(mr->memory_fd, mr->access)) {
+    const bool writes = (mr->access & (RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_ATOMIC)) !=
+                        0;
+    if (mr->memory_fd >= 0 && rdmux_region_seal(mr->memory_fd, writes) != 0) {
         /* Without seals no peer may have the descriptor; the region works by copying. */
         rdmux_log(mr->fabric, RDMUX_LOG_DEBUG, "region: memfd not sealed: %s; peers cannot map it",
                   strerror(errno));
@@ -171,7 +98,7 @@ static enum rdmux_status allocate_memory(struct rdmux_mr *mr, const struct rdmux
 static void free_memory(struct rdmux_mr *mr)
 {
     if (mr->allocated && mr->addr != NULL) {
-        munmap(mr->addr, mr->mapped_size);
+        rdmux_region_unmap(mr->addr, mr->mapped_size);
     }
     if (mr->memory_fd >= 0) {
         close(mr->memory_fd);
@@ -554,7 +481,62 @@ enum rdmux_status rdmux_mr_revoke(struct rdmux_mr *mr)
     if (*mr->fabric->alive == 0) {
         return rdmux_fail(RDMUX_INVALID, "revoke: the region belongs to the process before fork");
     }
+    mr->is_suspended = false; /* there is no token that it concerns */
     return rdmux_mr_take_back(mr, true);
+}
+
+/* A device checks its keys itself, and has no means to disregard one for a while. */
+static const char *device_of(const struct rdmux_mr *mr)
+{
+    const size_t count = atomic_load_explicit(&mr->registration_count, memory_order_acquire);
+    for (size_t i = 0; i < count; i++) {
+        const struct rdmux_provider_ops *ops = mr->registrations[i].domain->ops;
+        if ((ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) != 0) {
+            return ops->name;
+        }
+    }
+    return NULL;
+}
+
+enum rdmux_status rdmux_mr_suspend(struct rdmux_mr *mr)
+{
+    if (mr == NULL) {
+        return rdmux_mr_null_argument("rdmux_mr_suspend", "mr");
+    }
+    if (*mr->fabric->alive == 0 || mr->is_suspended) {
+        return rdmux_fail(RDMUX_INVALID, "suspend: the region %s",
+                          mr->is_suspended ? "is suspended already"
+                                           : "belongs to the process before fork");
+    }
+    const char *device = device_of(mr);
+    if (device != NULL) {
+        return rdmux_fail(RDMUX_UNSUPPORTED,
+                          "suspend: a device of %s has keys of the region; revoke it instead",
+                          device);
+    }
+    rdmux_region_table_suspend(mr->fabric, mr);
+    mr->is_suspended = true;
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_mr_resume(struct rdmux_mr *mr, size_t offset, size_t length)
+{
+    if (mr == NULL) {
+        return rdmux_mr_null_argument("rdmux_mr_resume", "mr");
+    }
+    if (*mr->fabric->alive == 0 || !mr->is_suspended) {
+        return rdmux_fail(RDMUX_INVALID, "resume: the region %s",
+                          mr->is_suspended ? "belongs to the process before fork"
+                                           : "is not suspended");
+    }
+    if (length == 0 || !rdmux_is_within(offset, length, mr->length)) {
+        return rdmux_fail(RDMUX_INVALID, "resume: %zu bytes at %zu are not %s region of %zu",
+                          length, offset, length == 0 ? "a part of the" : "within the",
+                          mr->length);
+    }
+    rdmux_region_table_resume(mr->fabric, mr, offset, length);
+    mr->is_suspended = false;
+    return RDMUX_OK;
 }
 
 void rdmux_mr_deregister(struct rdmux_mr *mr)

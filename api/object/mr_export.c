@@ -30,6 +30,7 @@
 #include "api/object/mr_table.h"
 #include "api/object/target.h"
 #include "api/progress/cq_owner.h"
+#include "api/system/system.h"
 #include "negotiation/path_secret.h"
 
 #include <assert.h>
@@ -79,7 +80,7 @@ static bool make_grant(const struct rdmux_mr *mr, const char *identity, struct r
         return false;
     }
     make_token(mr, bits, out);
-    explicit_bzero(bits, sizeof(bits));
+    rdmux_wipe(bits, sizeof(bits));
     return true;
 }
 
@@ -152,7 +153,7 @@ enum rdmux_status rdmux_mr_export(struct rdmux_mr *mr, struct rdmux_token *out)
         *out = mr->secrets->token;
     }
     pthread_mutex_unlock(&mr->fabric->lock);
-    explicit_bzero(random, sizeof(random));
+    rdmux_wipe(random, sizeof(random));
     return status;
 }
 
@@ -192,7 +193,7 @@ enum rdmux_status rdmux_mr_export_to(struct rdmux_mr *mr, const char *identity,
         status = rdmux_fail(RDMUX_NO_MEMORY, "export: no memory for a digest");
     }
     pthread_mutex_unlock(&mr->fabric->lock);
-    explicit_bzero(random, sizeof(random));
+    rdmux_wipe(random, sizeof(random));
     return status;
 }
 
@@ -267,7 +268,7 @@ static bool is_granted(const struct rdmux_mr *mr, const struct rdmux_token *toke
     struct rdmux_token grant;
     bool same = mr->is_granted && identity[0] != '\0' && make_grant(mr, identity, &grant) &&
                 rdmux_secret_bytes_match(grant.bytes, token->bytes, sizeof(token->bytes));
-    explicit_bzero(&grant, sizeof(grant));
+    rdmux_wipe(&grant, sizeof(grant));
     return same;
 }
 

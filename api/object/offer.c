@@ -61,10 +61,13 @@ enum rdmux_status rdmux_fabric_intersect_filters(struct rdmux_fabric *fabric, co
     char none[sizeof(fabric->filter)] = "";
     size_t none_used = 0;
     for (size_t i = 0; i < fabric->registry.count; i++) {
-        const char *name = fabric->registry.entries[i].name;
+        struct rdmux_provider_entry *entry = &fabric->registry.entries[i];
+        const char *name = entry->name;
         if (rdmux_filter_check(name, NULL) != RDMUX_OK) {
             continue; /* a refused plug-in goes by its file name */
         }
+        entry->is_named = rdmux_filter_names(attribute, name) ||
+                          rdmux_filter_names(environment, name);
         known++;
         bool through = rdmux_filter_allows(attribute, name) &&
                        rdmux_filter_allows(environment, name);

@@ -6,6 +6,7 @@
 #include "api/base/bytes.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
+#include "api/system/system.h"
 #include "negotiation/control_channel.h"
 
 #include <netinet/in.h>
@@ -103,11 +104,7 @@ static void find_from(int socket, uint64_t ep_id, uint8_t from[RDMUX_HEARTBEAT_G
         memcpy(from + 1 + sizeof(in6.sin6_addr), &in6.sin6_scope_id, sizeof(in6.sin6_scope_id));
         return;
     }
-    struct ucred peer;
-    length = sizeof(peer);
-    if (address.ss_family == AF_UNIX &&
-        getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0) {
-        memcpy(from + 1, &peer, sizeof(peer));
+    if (address.ss_family == AF_UNIX && rdmux_socket_peer(socket, from + 1) == 0) {
         return;
     }
     from[0] = AF_UNSPEC;

@@ -15,6 +15,7 @@
 #include "api/object/mr_export.h"
 #include "api/object/remote_end.h"
 #include "api/progress/cq_owner.h"
+#include "api/system/system.h"
 
 #include <string.h>
 
@@ -56,7 +57,7 @@ void rdmux_remote_ask(struct rdmux_remote *remote)
                                      .id = remote->id,
                                      .token = *remote->token };
     rdmux_ep_tell(remote->ep, &message);
-    explicit_bzero(&message.token, sizeof(message.token));
+    rdmux_wipe(&message.token, sizeof(message.token));
 }
 
 static void enter_answered(struct rdmux_remote *remote, enum rdmux_status status)

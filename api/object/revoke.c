@@ -30,6 +30,7 @@
 #include "api/object/target.h"
 #include "api/progress/cq_owner.h"
 #include "api/progress/endpoint_table.h"
+#include "api/system/system.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -247,7 +248,7 @@ enum rdmux_status rdmux_mr_take_back(struct rdmux_mr *mr, bool again)
         return RDMUX_OK;
     }
     if (mr->secrets != NULL) {
-        explicit_bzero(mr->secrets, sizeof(*mr->secrets));
+        rdmux_wipe(mr->secrets, sizeof(*mr->secrets));
     }
     mr->is_exported = false;
     mr->is_granted = false;

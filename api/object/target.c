@@ -40,8 +40,8 @@ struct target_entry {
     struct rdmux_mr *_Atomic mr;
     uint64_t random;
     unsigned char *addr;
-    uint64_t length;
-    uint32_t access;    /* RDMUX_ACCESS_REMOTE_* granted to software */
+    uint64_t from, length; /* accesses begin at or behind `from`, and end before `length` */
+    uint32_t access;       /* RDMUX_ACCESS_REMOTE_* granted to software */
     uint32_t next_free; /* fabric->lock */
 };
 
@@ -135,6 +135,7 @@ enum rdmux_status rdmux_region_table_add(struct rdmux_fabric *fabric, struct rdm
     struct target_entry *entry = entry_at(table, index);
     entry->random = random;
     entry->addr = mr->addr;
+    entry->from = 0;
     entry->length = mr->length;
     entry->access = mr->access & (RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE |
                                   RDMUX_ACCESS_REMOTE_ATOMIC);
@@ -163,10 +164,9 @@ static bool is_inside_region(struct rdmux_fabric *fabric, const struct rdmux_mr 
     return inside;
 }
 
-void rdmux_region_table_remove(struct rdmux_fabric *fabric, struct rdmux_mr *mr)
+void rdmux_region_table_suspend(struct rdmux_fabric *fabric, struct rdmux_mr *mr)
 {
-    struct rdmux_region_table *table = fabric->table;
-    struct target_entry *entry = entry_at(table, mr->index);
+    struct target_entry *entry = entry_at(fabric->table, mr->index);
     if (entry == NULL) {
         return;
     }
@@ -183,6 +183,28 @@ void rdmux_region_table_remove(struct rdmux_fabric *fabric, struct rdmux_mr *mr)
             nanosleep(&pause, NULL);
         }
     }
+}
+
+void rdmux_region_table_resume(struct rdmux_fabric *fabric, struct rdmux_mr *mr, uint64_t offset,
+                               uint64_t length)
+{
+    struct target_entry *entry = entry_at(fabric->table, mr->index);
+    if (entry == NULL) {
+        return;
+    }
+    entry->from = offset;
+    entry->length = offset + length;
+    atomic_store(&entry->state, atomic_load(&entry->state) | 1);
+}
+
+void rdmux_region_table_remove(struct rdmux_fabric *fabric, struct rdmux_mr *mr)
+{
+    struct rdmux_region_table *table = fabric->table;
+    struct target_entry *entry = entry_at(table, mr->index);
+    if (entry == NULL) {
+        return;
+    }
+    rdmux_region_table_suspend(fabric, mr);
     pthread_mutex_lock(&fabric->lock);
     atomic_store_explicit(&entry->mr, NULL, memory_order_relaxed);
     entry->next_free = table->first_free;
@@ -276,7 +298,7 @@ enum rdmux_status rdmux_target_enter(struct rdmux_provider_ep *ep,
         clear_hazard(cq);
         return RDMUX_DENIED;
     }
-    if (!rdmux_is_within(offset, length, entry->length)) {
+    if (!rdmux_is_within(offset, length, entry->length) || offset < entry->from) {
         clear_hazard(cq);
         return RDMUX_OUT_OF_RANGE;
     }

@@ -4,13 +4,11 @@
 #include "api/core/cq.h"
 #include "api/core/fabric.h"
 #include "api/progress/cq_progress.h"
+#include "api/system/system.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 /* The counts of both reservations guard no other memory, so their order is relaxed. */
 
@@ -56,11 +54,10 @@ static void unreserve_domain(struct rdmux_cq *cq)
     (void)atomic_fetch_sub_explicit(&cq->domains_reserved, 1, memory_order_relaxed);
 }
 
-static enum rdmux_status add_to_epoll(int epoll, int fd, uint32_t events)
+static enum rdmux_status add_to_poller(int poller, int fd, uint32_t events, void *data)
 {
-    struct epoll_event event = { .events = events, .data.fd = fd };
-    if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
-        return rdmux_fail(RDMUX_IO, "cq: epoll_ctl failed: errno %d", errno);
+    if (rdmux_poller_add(poller, fd, events, data) != 0) {
+        return rdmux_fail(RDMUX_IO, "cq: its poller takes no descriptor: errno %d", errno);
     }
     return RDMUX_OK;
 }
@@ -97,7 +94,7 @@ static enum rdmux_status open_domain(struct rdmux_cq *cq, struct rdmux_provider_
     }
     int fd = ops->fd(provider_cq);
     if (fd >= 0) {
-        status = add_to_epoll(cq->work_fd, fd, 0);
+        status = add_to_poller(cq->work_fd, fd, 0, NULL);
         if (status != RDMUX_OK) {
             goto close;
         }
@@ -187,17 +184,16 @@ struct rdmux_provider_cq *rdmux_cq_domain_take(struct rdmux_cq *cq,
 static void watch_domain(struct rdmux_provider_cq *provider_cq, uint32_t events)
 {
     int fd = provider_cq->domain->ops->fd(provider_cq);
-    struct epoll_event event = { .events = events, .data.fd = fd };
     if (fd >= 0) {
-        /* Needs no memory: rdmux_cq_domain() added the descriptor. */
-        (void)epoll_ctl(provider_cq->cq->work_fd, EPOLL_CTL_MOD, fd, &event);
+        /* Cannot fail: rdmux_cq_domain() added the descriptor. */
+        (void)rdmux_poller_change(provider_cq->cq->work_fd, fd, events, NULL);
     }
 }
 
 void rdmux_cq_domain_enter(struct rdmux_provider_cq *provider_cq)
 {
     if (provider_cq->ep_count++ == 0) {
-        watch_domain(provider_cq, EPOLLIN);
+        watch_domain(provider_cq, RDMUX_READY_IN);
     }
 }
 
@@ -208,39 +204,48 @@ void rdmux_cq_domain_leave(struct rdmux_provider_cq *provider_cq)
     }
 }
 
-static void close_if_open(int fd)
+static void close_poller(int poller)
 {
-    if (fd >= 0) {
-        close(fd);
+    if (poller >= 0) {
+        rdmux_poller_close(poller);
     }
 }
 
 enum rdmux_status rdmux_cq_open_descriptors(struct rdmux_cq *cq)
 {
-    cq->fd = epoll_create1(EPOLL_CLOEXEC);
-    cq->work_fd = epoll_create1(EPOLL_CLOEXEC);
-    cq->control_fd = epoll_create1(EPOLL_CLOEXEC);
-    cq->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (cq->fd < 0 || cq->work_fd < 0 || cq->control_fd < 0 || cq->wake_fd < 0) {
+    cq->fd = rdmux_poller_open();
+    cq->work_fd = rdmux_poller_open();
+    cq->control_fd = rdmux_poller_open();
+    (void)rdmux_wake_open(&cq->wake);
+    cq->outlet.fd = -1;
+    if (cq->fd < 0 || cq->work_fd < 0 || cq->control_fd < 0 || cq->wake.fd < 0) {
         return rdmux_fail(
             errno == EMFILE || errno == ENFILE ? RDMUX_NO_MEMORY : RDMUX_IO,
             "rdmux_cq_create: no descriptor to be had (errno %d); raise the limit with ulimit -n",
             errno);
     }
-    enum rdmux_status status = add_to_epoll(cq->fd, cq->work_fd, EPOLLIN);
+    if (!RDMUX_POLLER_IS_DESCRIPTOR && rdmux_wake_open(&cq->outlet) != 0) {
+        return rdmux_fail(
+            RDMUX_NO_MEMORY,
+            "rdmux_cq_create: no descriptor to be had (errno %d); raise the limit with "
+            "ulimit -n",
+            errno);
+    }
+    enum rdmux_status status = add_to_poller(cq->fd, cq->work_fd, RDMUX_READY_IN, NULL);
     if (status == RDMUX_OK) {
-        status = add_to_epoll(cq->fd, cq->wake_fd, EPOLLIN);
+        status = add_to_poller(cq->fd, cq->wake.fd, RDMUX_READY_IN, cq);
     }
     if (status == RDMUX_OK) {
-        status = add_to_epoll(cq->fd, cq->control_fd, EPOLLIN);
+        status = add_to_poller(cq->fd, cq->control_fd, RDMUX_READY_IN, cq);
     }
     return status;
 }
 
 void rdmux_cq_close_descriptors(struct rdmux_cq *cq)
 {
-    close_if_open(cq->wake_fd);
-    close_if_open(cq->control_fd);
-    close_if_open(cq->work_fd);
-    close_if_open(cq->fd);
+    rdmux_wake_close(&cq->outlet);
+    close_poller(cq->fd);
+    rdmux_wake_close(&cq->wake);
+    close_poller(cq->control_fd);
+    close_poller(cq->work_fd);
 }

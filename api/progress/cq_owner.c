@@ -17,7 +17,6 @@
 
 #include <errno.h>
 #include <time.h>
-#include <unistd.h>
 
 /* ------------------------------------------------------------------------------------ ownership */
 
@@ -126,9 +125,21 @@ void rdmux_cq_release_claim(struct rdmux_cq *cq)
 
 static void wake_owner(struct rdmux_cq *cq)
 {
-    uint64_t one = 1;
-    ssize_t written = write(cq->wake_fd, &one, sizeof(one));
-    (void)written; /* a full counter is readable, too */
+    rdmux_wake_signal(&cq->wake);
+}
+
+/* A cq that is told is armed in between: the outlet gets its event by `wake`, a member of cq->fd. */
+void rdmux_cq_outlet_follows(struct rdmux_cq *cq, enum rdmux_arming next)
+{
+    if (next == RDMUX_TOLD) {
+        return;
+    }
+    if (atomic_load_explicit(&cq->armed, memory_order_relaxed) != RDMUX_UNARMED) {
+        rdmux_wake_drain(&cq->outlet);
+    }
+    if (next == RDMUX_ARMED) {
+        rdmux_service_rearm(cq->fabric, cq->fd, &cq->service.outlet_watch);
+    }
 }
 
 void rdmux_cq_tell(struct rdmux_cq *cq)
@@ -140,9 +151,7 @@ void rdmux_cq_tell(struct rdmux_cq *cq)
 void rdmux_cq_untell(struct rdmux_cq *cq, enum rdmux_arming next)
 {
     if (atomic_load_explicit(&cq->armed, memory_order_relaxed) == RDMUX_TOLD) {
-        uint64_t count;
-        ssize_t taken = read(cq->wake_fd, &count, sizeof(count));
-        (void)taken; /* mail is not lost: it has set RDMUX_SIGNAL_ATTEND, too */
+        rdmux_wake_drain(&cq->wake); /* mail is not lost: it has set RDMUX_SIGNAL_ATTEND, too */
     }
     rdmux_cq_set_arming(cq, next);
 }

@@ -30,11 +30,18 @@ static inline bool rdmux_cq_is_armed(const struct rdmux_cq *cq)
     return atomic_load_explicit(&cq->armed, memory_order_relaxed) == RDMUX_ARMED;
 }
 
+/* Owner: the arming is about to change. Empties the outlet, and lets the service thread watch for
+ * the next event of a cq that is being armed. Called where a poller is no descriptor. */
+void rdmux_cq_outlet_follows(struct rdmux_cq *cq, enum rdmux_arming next);
+
 /* Owner: writes cq->armed. Only an armed cq is told of an event. [data path] */
 static inline void rdmux_cq_set_arming(struct rdmux_cq *cq, enum rdmux_arming next)
 {
     assert(next != RDMUX_TOLD ||
            atomic_load_explicit(&cq->armed, memory_order_relaxed) != RDMUX_UNARMED);
+    if (!RDMUX_POLLER_IS_DESCRIPTOR) {
+        rdmux_cq_outlet_follows(cq, next);
+    }
     atomic_store_explicit(&cq->armed, next, memory_order_relaxed);
 }
 

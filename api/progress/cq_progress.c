@@ -14,13 +14,12 @@
 #include "api/progress/cq_domain.h"
 #include "api/progress/cq_owner.h"
 #include "api/progress/endpoint_table.h"
+#include "api/system/system.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <unistd.h>
 
 enum {
     CONTROL_EVENTS = 32, /* control-channel events handled at a time */
@@ -49,10 +48,10 @@ static void serve_held(struct rdmux_cq *cq)
 static void serve_control_channels(struct rdmux_cq *cq)
 {
     serve_held(cq);
-    struct epoll_event events[CONTROL_EVENTS];
-    int count = epoll_wait(cq->control_fd, events, CONTROL_EVENTS, 0);
+    struct rdmux_ready events[CONTROL_EVENTS];
+    int count = rdmux_poller_wait(cq->control_fd, events, CONTROL_EVENTS, 0);
     for (int i = 0; i < count; i++) {
-        cq->fabric->life->control_ready(events[i].data.ptr);
+        cq->fabric->life->control_ready(rdmux_ready_data(&events[i]));
     }
     if (count == CONTROL_EVENTS) {
         rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
@@ -78,9 +77,7 @@ void rdmux_cq_attend(struct rdmux_cq *cq)
     cq->counts.errands++;
     atomic_fetch_and(rdmux_cq_signal(cq), ~(uint32_t)RDMUX_SIGNAL_ATTEND);
     if (atomic_load_explicit(&cq->armed, memory_order_relaxed) != RDMUX_TOLD) {
-        uint64_t count;
-        ssize_t taken = read(cq->wake_fd, &count, sizeof(count));
-        (void)taken; /* may be empty: the bit may have been set without a wake-up */
+        rdmux_wake_drain(&cq->wake); /* may be empty: the bit may have been set without a wake-up */
     }
     if (atomic_exchange(&cq->is_woken, 0) != 0) {
         cq->counts.wakes += (cq->own->events & RDMUX_EVENT_WOKEN) == 0;
@@ -193,26 +190,26 @@ static int remaining_ms(struct rdmux_cq *cq, uint64_t until_ns)
  * not. */
 static enum rdmux_status look_at_descriptors(struct rdmux_cq *cq, int timeout_ms)
 {
-    struct epoll_event events[3];
-    int count = epoll_wait(cq->fd, events, 3, timeout_ms);
+    struct rdmux_ready events[3];
+    int count = rdmux_poller_wait(cq->fd, events, 3, timeout_ms);
     if (count < 0 && errno != EINTR) {
-        return rdmux_fail(RDMUX_IO, "cq: epoll_wait failed: %s", strerror(errno));
+        return rdmux_fail(RDMUX_IO, "cq: its poller failed: %s", strerror(errno));
     }
     for (int i = 0; i < count; i++) {
-        if (events[i].data.fd != cq->work_fd) {
+        if (rdmux_ready_data(&events[i]) == cq) { /* not work_fd */
             rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
         }
     }
     return RDMUX_OK;
 }
 
-/* Polls or sleeps on the descriptors below the cq's epoll, since each level of epoll that a wake-up
- * passes costs some tenths of a microsecond. */
+/* Polls or sleeps on the descriptors below the cq's poller, since each level of epoll that a
+ * wake-up passes costs some tenths of a microsecond. */
 static enum rdmux_status sleep_on_descriptors(struct rdmux_cq *cq, int timeout_ms)
 {
-    enum { WAKES = 2 }; /* wake_fd and control_fd; the other entries are of providers */
+    enum { WAKES = 2 }; /* `wake` and control_fd; the other entries are of providers */
     struct pollfd fds[WAKES + RDMUX_CQ_DOMAINS_MAX] = {
-        { .fd = cq->wake_fd, .events = POLLIN },
+        { .fd = cq->wake.fd, .events = POLLIN },
         { .fd = cq->control_fd, .events = POLLIN },
     };
     nfds_t count = WAKES;
@@ -222,7 +219,7 @@ static enum rdmux_status sleep_on_descriptors(struct rdmux_cq *cq, int timeout_m
             fds[count++] = (struct pollfd){ .fd = domain->ops->fd(domain->cq), .events = POLLIN };
         }
     }
-    if (poll(fds, count, timeout_ms) < 0 && errno != EINTR) {
+    if (rdmux_poll(fds, count, timeout_ms) < 0 && errno != EINTR) {
         return rdmux_fail(RDMUX_IO, "cq: poll failed: %s", strerror(errno));
     }
     if ((fds[0].revents | fds[1].revents) != 0) {
@@ -238,7 +235,7 @@ static enum rdmux_status sleep_manually(struct rdmux_cq *cq, int timeout_ms)
         { .fd = cq->fd, .events = POLLIN },
         { .fd = rdmux_service_fd(cq->fabric), .events = POLLIN },
     };
-    if (poll(fds, 2, timeout_ms < 0 || timeout_ms > MANUAL_MS ? MANUAL_MS : timeout_ms) < 0 &&
+    if (rdmux_poll(fds, 2, timeout_ms < 0 || timeout_ms > MANUAL_MS ? MANUAL_MS : timeout_ms) < 0 &&
         errno != EINTR) {
         return rdmux_fail(RDMUX_IO, "cq: poll failed: %s", strerror(errno));
     }
@@ -261,7 +258,7 @@ static enum rdmux_status sleep_outside(struct rdmux_cq *cq, int timeout_ms)
     rdmux_cq_set_arming(cq, RDMUX_ARMED);
     rdmux_cq_leave(cq);
     enum rdmux_status status = RDMUX_OK;
-    if (poll(fds, 2, timeout_ms) < 0 && errno != EINTR) {
+    if (rdmux_poll(fds, 2, timeout_ms) < 0 && errno != EINTR) {
         status = rdmux_fail(RDMUX_IO, "cq: poll failed: %s", strerror(errno));
     }
     if (is_manual) {
@@ -310,10 +307,10 @@ void rdmux_cq_stay_armed(struct rdmux_cq *cq)
 bool rdmux_cq_look_for_errands(struct rdmux_cq *cq)
 {
     struct pollfd fds[] = {
-        { .fd = cq->wake_fd, .events = POLLIN },
+        { .fd = cq->wake.fd, .events = POLLIN },
         { .fd = cq->control_fd, .events = POLLIN },
     };
-    if (poll(fds, RDMUX_COUNT_OF(fds), 0) <= 0) {
+    if (rdmux_poll(fds, RDMUX_COUNT_OF(fds), 0) <= 0) {
         return false;
     }
     rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);

@@ -5,7 +5,7 @@
 #include "api/base/address.h"
 #include "api/core/ep.h"
 #include "api/loop/descriptors.h"
-#include "providers/ports.h"
+#include "api/system/system.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -57,15 +57,15 @@ void rdmux_ep_find_peer_address(struct rdmux_ep *ep, int socket)
 int rdmux_channel_socket_dial(struct rdmux_ep *ep, const struct sockaddr *address, socklen_t length,
                               const char *local, int *error)
 {
-    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = rdmux_socket_open(address->sa_family);
     if (fd < 0 && rdmux_descriptors_retry(ep->fabric, errno)) {
-        fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        fd = rdmux_socket_open(address->sa_family);
     }
     if (fd < 0) {
         *error = errno;
         return -1;
     }
-    rdmux_ports_use_all(fd);
+    rdmux_socket_use_all_ports(fd);
     if (!bind_local(ep, fd, address->sa_family, local)) {
         *error = EADDRNOTAVAIL;
         close(fd);

@@ -23,6 +23,7 @@
 #include "api/progress/endpoint_table.h"
 #include "api/session/liveness.h"
 #include "api/session/shutdown.h"
+#include "api/system/system.h"
 #include "negotiation/control_channel.h"
 
 #include <stdio.h>
@@ -306,7 +307,7 @@ void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
         break; /* any frame is a sign of life */
     case RDMUX_FRAME_IMPORT:
         answer_import(ep, &message);
-        explicit_bzero(&message.token, sizeof(message.token));
+        rdmux_wipe(&message.token, sizeof(message.token));
         break;
     case RDMUX_FRAME_IMPORTED:
         rdmux_remote_answered(ep, &message);

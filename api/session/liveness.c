@@ -11,10 +11,10 @@
 #include "api/object/peer_process.h"
 #include "api/progress/endpoint_table.h"
 #include "api/session/control.h"
+#include "api/system/system.h"
 #include "negotiation/control_channel.h"
 
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -48,10 +48,10 @@ void rdmux_ep_watch_channel(const struct rdmux_ep *ep)
         int name;
         uint32_t value;
     } options[] = {
-        { IPPROTO_TCP, TCP_KEEPIDLE, seconds < 1 ? 1 : seconds },
-        { IPPROTO_TCP, TCP_KEEPINTVL, seconds < 1 ? 1 : seconds },
-        { IPPROTO_TCP, TCP_KEEPCNT, PROBES },
-        { IPPROTO_TCP, TCP_USER_TIMEOUT, liveness_ms },
+        { IPPROTO_TCP, RDMUX_TCP_KEEPIDLE, seconds < 1 ? 1 : seconds },
+        { IPPROTO_TCP, RDMUX_TCP_KEEPINTVL, seconds < 1 ? 1 : seconds },
+        { IPPROTO_TCP, RDMUX_TCP_KEEPCNT, PROBES },
+        { IPPROTO_TCP, RDMUX_TCP_USER_TIMEOUT, liveness_ms },
         { SOL_SOCKET, SO_KEEPALIVE, 1 },
     };
     /* Other kinds of sockets lack these options. */

@@ -4,6 +4,7 @@
 
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
+#include "api/system/system.h"
 #include "negotiation/control_channel.h"
 #include "negotiation/path_secret.h"
 
@@ -32,6 +33,6 @@ enum rdmux_status rdmux_path_stream(struct rdmux_provider_ep *path, int socket, 
     }
     enum rdmux_status status = rdmux_tls_create_data(ep->fabric->auth, ep->negotiated.role, socket,
                                                      key, out);
-    explicit_bzero(key, sizeof(key));
+    rdmux_wipe(key, sizeof(key));
     return status;
 }

@@ -15,21 +15,21 @@
 #include "api/session/setup_state.h"
 #include "api/setup/rdmacm_endpoint.h"
 #include "api/setup/setup.h"
+#include "api/system/system.h"
 
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
-/* A forked child may hold the socket, too: then close() alone would not remove it from the epoll
- * set. */
+/* A forked child may hold the socket, too: then close() alone would not remove it from the
+ * poller. */
 void rdmux_dial_close(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
     if (setup->dialing >= 0) {
-        epoll_ctl(ep->cq->control_fd, EPOLL_CTL_DEL, setup->dialing, NULL);
+        (void)rdmux_poller_remove(ep->cq->control_fd, setup->dialing);
         close(setup->dialing);
         setup->dialing = -1;
     }
@@ -42,7 +42,7 @@ static void socket_dialled(struct rdmux_ep *ep)
     struct rdmux_setup *setup = ep->setup;
     int socket = setup->dialing;
     setup->dialing = -1;
-    epoll_ctl(ep->cq->control_fd, EPOLL_CTL_DEL, socket, NULL);
+    (void)rdmux_poller_remove(ep->cq->control_fd, socket);
     rdmux_ep_set_peer_address(ep, setup->address->ai_addr, setup->address->ai_addrlen);
     enum rdmux_status status = rdmux_setup_talk(ep, socket, NULL, NULL, 0);
     if (status != RDMUX_OK) {
@@ -66,13 +66,17 @@ static void dial_next(struct rdmux_ep *ep, int last_error)
     }
     for (; setup->address != NULL; setup->address = setup->address->ai_next) {
         const struct addrinfo *address = setup->address;
+        char shown[RDMUX_ADDRESS_MAX];
+        if (rdmux_log_wants(ep->fabric, RDMUX_LOG_DEBUG)) {
+            rdmux_address_format(address->ai_addr, address->ai_addrlen, shown);
+            rdmux_setup_log_dial(ep, shown);
+        }
         int fd = rdmux_channel_socket_dial(ep, address->ai_addr, address->ai_addrlen, setup->local,
                                            &last_error);
         if (fd < 0) {
             continue;
         }
-        struct epoll_event event = { .events = EPOLLOUT, .data.ptr = ep };
-        if (epoll_ctl(ep->cq->control_fd, EPOLL_CTL_ADD, fd, &event) == 0) {
+        if (rdmux_poller_add(ep->cq->control_fd, fd, RDMUX_READY_OUT, ep) == 0) {
             setup->dialing = fd;
             rdmux_setup_enter(setup, SETUP_DIALING);
             return;
@@ -82,7 +86,7 @@ static void dial_next(struct rdmux_ep *ep, int last_error)
     }
     char text[RDMUX_TEXT_MAX];
     enum rdmux_status status = RDMUX_REFUSED;
-    const char *remedy = "is a server listening there?";
+    const char *remedy = "";
     if (last_error == EMFILE || last_error == ENFILE) {
         status = RDMUX_NO_MEMORY;
         remedy = "raise the limit with ulimit -n";
@@ -100,7 +104,13 @@ static void dial_next(struct rdmux_ep *ep, int last_error)
         status = RDMUX_IO;
         remedy = "check the address and the route to it";
     }
-    snprintf(text, sizeof(text), "%s: %s; %s", setup->target, strerror(last_error), remedy);
+    if (status == RDMUX_REFUSED) {
+        char why[RDMUX_TEXT_MAX];
+        rdmux_address_explain_refusal(setup->addresses, why, sizeof(why));
+        snprintf(text, sizeof(text), "%.100s: %.140s", setup->target, why);
+    } else {
+        snprintf(text, sizeof(text), "%s: %s; %s", setup->target, strerror(last_error), remedy);
+    }
     rdmux_setup_fail(ep, status, text, false);
 }
 

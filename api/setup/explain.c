@@ -10,6 +10,7 @@
 #include "api/object/offer.h"
 #include "api/setup/rdmacm_endpoint.h"
 #include "api/setup/setup.h"
+#include "api/system/system.h"
 #include "negotiation/tls.h"
 
 #include <errno.h>
@@ -19,7 +20,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -41,8 +41,7 @@ static enum rdmux_status wait_for(const struct explaining *explaining, int fd, s
     for (;;) {
         uint64_t now = rdmux_now(explaining->fabric);
         if (now >= explaining->until_ns) {
-            return rdmux_fail(RDMUX_TIMED_OUT, "rdmux_explain: %s: %s in time", explaining->address,
-                              late);
+            return rdmux_fail(RDMUX_TIMED_OUT, "%s: %s in time", explaining->address, late);
         }
         uint64_t ms = explaining->until_ns == UINT64_MAX
                           ? 1000
@@ -72,7 +71,7 @@ struct lookup {
     struct addrinfo *addresses;
     enum rdmux_status status;
     char error[RDMUX_TEXT_MAX];
-    int done_fd; /* eventfd: signalled when the worker is done */
+    struct rdmux_wake done; /* signalled when the worker is done */
     _Atomic uint32_t refs;
 };
 
@@ -84,9 +83,7 @@ static void put_lookup(struct lookup *lookup)
     if (lookup->addresses != NULL) {
         freeaddrinfo(lookup->addresses);
     }
-    if (lookup->done_fd >= 0) {
-        close(lookup->done_fd);
-    }
+    rdmux_wake_close(&lookup->done);
     rdmux_release(lookup->fabric, lookup);
 }
 
@@ -97,18 +94,13 @@ static void look_up(struct rdmux_job *job)
     if (lookup->status != RDMUX_OK) {
         snprintf(lookup->error, sizeof(lookup->error), "%s", rdmux_last_error());
     }
-    uint64_t one = 1;
-    ssize_t written = write(lookup->done_fd, &one, sizeof(one));
-    (void)written; /* the counter is 0: there is room */
+    rdmux_wake_signal(&lookup->done);
     put_lookup(lookup);
 }
 
 static enum rdmux_status take_addresses(struct lookup *lookup, struct addrinfo **out)
 {
-    uint64_t count;
-    /* orders the reads below after the worker's writes */
-    ssize_t taken = read(lookup->done_fd, &count, sizeof(count));
-    (void)taken;
+    rdmux_wake_drain(&lookup->done); /* orders the reads below after the worker's writes */
     if (lookup->status != RDMUX_OK) {
         return rdmux_fail(lookup->status, "%s", lookup->error);
     }
@@ -134,8 +126,7 @@ static enum rdmux_status resolve_address(const struct explaining *explaining,
     lookup->fabric = explaining->fabric;
     lookup->text = *text;
     atomic_store(&lookup->refs, 1);
-    lookup->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (lookup->done_fd < 0) {
+    if (rdmux_wake_open(&lookup->done) != 0) {
         status = rdmux_fail(
             RDMUX_NO_MEMORY,
             "rdmux_explain: no descriptor to be had (errno %d); raise the limit with ulimit -n",
@@ -143,7 +134,7 @@ static enum rdmux_status resolve_address(const struct explaining *explaining,
     } else {
         atomic_store(&lookup->refs, 2);
         rdmux_worker_run(explaining->fabric, &lookup->job);
-        status = wait_for(explaining, lookup->done_fd, POLLIN, "the name was not resolved");
+        status = wait_for(explaining, lookup->done.fd, POLLIN, "the name was not resolved");
     }
     if (status == RDMUX_OK) {
         status = take_addresses(lookup, out);
@@ -199,17 +190,22 @@ static enum rdmux_status dial_listener(struct explaining *explaining, struct soc
         close(explaining->socket);
         explaining->socket = -1;
     }
+    char why[RDMUX_TEXT_MAX];
+    rdmux_address_explain_refusal(addresses, why, sizeof(why));
     freeaddrinfo(addresses);
     if (status == RDMUX_OK && explaining->socket >= 0) {
         return RDMUX_OK;
     }
+    if (error == ECONNREFUSED) {
+        return rdmux_fail(RDMUX_REFUSED, "%s: %s", address, why);
+    }
     bool full = error == EMFILE || error == ENFILE;
-    return rdmux_fail(full                    ? RDMUX_NO_MEMORY
-                      : error == ETIMEDOUT    ? RDMUX_TIMED_OUT
-                      : error == ECONNREFUSED ? RDMUX_REFUSED
-                                              : RDMUX_IO,
-                      "rdmux_explain: %s: %s; %s", address, strerror(error),
-                      full ? "raise the limit with ulimit -n" : "is a server listening there?");
+    return rdmux_fail(full                 ? RDMUX_NO_MEMORY
+                      : error == ETIMEDOUT ? RDMUX_TIMED_OUT
+                                           : RDMUX_IO,
+                      "%s: %s; %s", address, strerror(error),
+                      full ? "raise the limit with ulimit -n"
+                           : "check the address and the route to it");
 }
 
 /* Like send_all(), through the TLS session. */
@@ -248,8 +244,7 @@ static enum rdmux_status send_all(struct explaining *explaining, const uint8_t *
                 return status;
             }
         } else if (errno != EINTR) {
-            return rdmux_fail(RDMUX_PEER_GONE,
-                              "rdmux_explain: the listener closed the connection: %s",
+            return rdmux_fail(RDMUX_PEER_GONE, "the listener closed the connection: %s",
                               strerror(errno));
         }
     }
@@ -280,8 +275,7 @@ static enum rdmux_status receive_frame(struct explaining *explaining, bool first
         bool bad = false;
         size_t total = rdmux_frame_total(explaining->bytes, have, first, &bad);
         if (bad) {
-            return rdmux_fail(RDMUX_PROTOCOL,
-                              "rdmux_explain: what listens there does not speak rdmux");
+            return rdmux_fail(RDMUX_PROTOCOL, "what listens there does not speak rdmux");
         }
         if (total != 0 && have == total) {
             *size = total;
@@ -302,15 +296,14 @@ static enum rdmux_status receive_frame(struct explaining *explaining, bool first
         if (got > 0) {
             have += (size_t)got;
         } else if (got == 0) {
-            return rdmux_fail(RDMUX_PEER_GONE, "rdmux_explain: the listener closed the connection");
+            return rdmux_fail(RDMUX_PEER_GONE, "the listener closed the connection");
         } else if (errno == EAGAIN) {
             enum rdmux_status status = wait_for_peer(explaining, POLLIN);
             if (status != RDMUX_OK) {
                 return status;
             }
         } else if (errno != EINTR) {
-            return rdmux_fail(RDMUX_PEER_GONE, "rdmux_explain: the connection broke: %s",
-                              strerror(errno));
+            return rdmux_fail(RDMUX_PEER_GONE, "the connection broke: %s", strerror(errno));
         }
     }
 }
@@ -340,8 +333,7 @@ static enum rdmux_status talk_to_listener(struct explaining *explaining,
         case RDMUX_ACTION_DONE:
             return RDMUX_OK;
         case RDMUX_ACTION_FAIL:
-            return rdmux_fail(action.status, "rdmux_explain: %s",
-                              action.text == NULL ? "" : action.text);
+            return rdmux_fail(action.status, "%s", action.text == NULL ? "" : action.text);
         case RDMUX_ACTION_OPEN:
         case RDMUX_ACTION_CHOOSE:
         case RDMUX_ACTION_CONNECT:
@@ -349,9 +341,8 @@ static enum rdmux_status talk_to_listener(struct explaining *explaining,
         case RDMUX_ACTION_CHECK_PROOF:
         case RDMUX_ACTION_MEASURE:
         case RDMUX_ACTION_CLOSE_PATH:
-            return rdmux_fail(
-                RDMUX_PROTOCOL,
-                "rdmux_explain: the listener wants to connect, although only asked to rank");
+            return rdmux_fail(RDMUX_PROTOCOL,
+                              "the listener wants to connect, although only asked to rank");
         }
         if (status != RDMUX_OK) {
             return status;
@@ -377,7 +368,7 @@ static enum rdmux_status make_explanation(enum rdmux_status status,
     if (status == RDMUX_OK && !chosen) {
         char text[RDMUX_ERROR_MAX];
         rdmux_explain_no_path(candidates, count, text, sizeof(text));
-        status = rdmux_fail(RDMUX_NO_PATH, "rdmux_explain: %s", text);
+        status = rdmux_fail(RDMUX_NO_PATH, "%s", text);
     }
     if (status == RDMUX_OK || status == RDMUX_NO_PATH) {
         *out = rdmux_explanation_create(status, candidates, count, peer_address);

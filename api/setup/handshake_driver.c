@@ -5,6 +5,7 @@
  */
 
 #include "api/base/address.h"
+#include "api/base/trace.h"
 #include "api/core/ep.h"
 #include "api/data/bounce.h"
 #include "api/data/segments.h"
@@ -205,6 +206,7 @@ enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux
         rdmux_setup_enter(setup, SETUP_TALKING);
         rdmux_address_format((const struct sockaddr *)&ep->addresses.peer,
                              ep->addresses.peer_length, ep->info.peer_address);
+        rdmux_setup_log_offer(ep);
         rdmux_ep_list_busy(ep);
     }
     return status;
@@ -238,6 +240,7 @@ static void send_action(struct rdmux_ep *ep, const struct rdmux_handshake_action
         rdmux_ep_say(ep, action->bytes, action->size);
         return;
     }
+    rdmux_ep_log_frame(ep, "sends", action->bytes, action->size);
     enum rdmux_status status = rdmux_channel_send(ep->channel, action->bytes, action->size);
     if (status != RDMUX_OK) {
         rdmux_handshake_lost(ep->setup->handshake, status, rdmux_last_error(), rdmux_setup_now(ep));
@@ -249,6 +252,8 @@ void rdmux_setup_run(struct rdmux_ep *ep)
     while (ep->setup != NULL && ep->setup->handshake != NULL) {
         struct rdmux_handshake_action action;
         rdmux_handshake_next(ep->setup->handshake, &action);
+        rdmux_setup_log_action(ep, &action);
+        RDMUX_TRACE3(negotiation_step, ep->id, action.attempt, action.kind);
         switch (action.kind) {
         case RDMUX_ACTION_NONE:
             rdmux_ep_timer(ep);

@@ -278,9 +278,10 @@ static void finish_measuring(struct rdmux_ep *ep)
         .latency_ns = measuring->trip_ns / 2 + 1,
         .bandwidth = measuring->bandwidth,
     };
-    rdmux_log(ep->fabric, RDMUX_LOG_DEBUG,
-              "endpoint %" PRIu64 ": path of attempt %u: %" PRIu64 " ns, %" PRIu64 " bytes/s",
-              ep->id, (unsigned)setup->attempt.number, measured.latency_ns, measured.bandwidth);
+    rdmux_log_about(ep->fabric, RDMUX_CATEGORY_NEGOTIATION, RDMUX_LOG_DEBUG,
+                    "endpoint %" PRIu64 ": path of attempt %u: %" PRIu64 " ns, %" PRIu64 " bytes/s",
+                    ep->id, (unsigned)setup->attempt.number, measured.latency_ns,
+                    measured.bandwidth);
     remember_figures(ep, &measured);
     measuring->is_over = true;
     rdmux_handshake_measured(setup->handshake, setup->attempt.number, &measured,

@@ -21,6 +21,7 @@
 #include "api/session/control.h"
 #include "api/session/setup_state.h"
 #include "api/setup/setup.h"
+#include "api/system/system.h"
 #include "negotiation/control_channel.h"
 #include "negotiation/path_secret.h"
 
@@ -34,6 +35,7 @@ static void report_result(struct rdmux_ep *ep, enum rdmux_handshake_action_kind 
                           enum rdmux_status status, const uint8_t *bytes, size_t size)
 {
     struct rdmux_setup *setup = ep->setup;
+    rdmux_setup_log_failure(ep, kind, status, rdmux_last_error());
     rdmux_handshake_result(setup->handshake, kind, setup->attempt.number, status, RDMUX_REASON_NONE,
                            status == RDMUX_OK ? "" : rdmux_last_error(), bytes, size,
                            rdmux_setup_now(ep));
@@ -560,7 +562,7 @@ void rdmux_provider_join(struct rdmux_provider_ep *path, uint32_t index,
         memset(join.secret, 0, sizeof(join.secret));
     }
     rdmux_join_encode(&join, out);
-    explicit_bzero(&join, sizeof(join));
+    rdmux_wipe(&join, sizeof(join));
 }
 
 void rdmux_provider_secret(struct rdmux_provider_ep *path, uint8_t out[RDMUX_SECRET_SIZE])

@@ -26,6 +26,17 @@ uint64_t rdmux_setup_now(struct rdmux_ep *ep);
  * UINT64_MAX: never. */
 uint64_t rdmux_setup_handshake_deadline(const struct rdmux_setup *setup);
 
+/* setup_log.c: lines of the log at level debug. */
+void rdmux_setup_log_dial(struct rdmux_ep *ep, const char *address);
+/* The control channel is there, and the offer is about to go out on it. */
+void rdmux_setup_log_offer(struct rdmux_ep *ep);
+void rdmux_setup_log_action(struct rdmux_ep *ep, const struct rdmux_handshake_action *action);
+/* An action on a path has ended with this status; RDMUX_OK: no line. */
+void rdmux_setup_log_failure(struct rdmux_ep *ep, enum rdmux_handshake_action_kind kind,
+                             enum rdmux_status status, const char *text);
+/* The candidates kept for the endpoint's explanation. */
+void rdmux_setup_log_verdicts(struct rdmux_ep *ep);
+
 /* setup_end.c */
 /* Ends set-up with success: the path, open and connected, becomes the endpoint's. ep->info is
  * filled in. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The end of set-up, with or without a path. */
+#include "api/base/trace.h"
 #include "api/core/ep.h"
 #include "api/core/remote.h"
 #include "api/failover/failover.h"
@@ -40,6 +41,7 @@ void rdmux_setup_keep_candidates(struct rdmux_ep *ep)
             ep->negotiated.candidate_count = 0;
         }
         ep->negotiated.candidates = kept;
+        rdmux_setup_log_verdicts(ep);
         rdmux_release(ep->fabric, all);
     }
 }
@@ -73,10 +75,17 @@ void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char 
         return;
     }
     rdmux_count(&ep->fabric->counts.setups_failed);
+    RDMUX_TRACE2(negotiation_end, ep->id, status);
     rdmux_setup_keep_candidates(ep);
     ep->negotiated.status = (uint32_t)status;
     if (status == RDMUX_REFUSED && setup->handshake != NULL) {
+        size_t size = 0;
+        const uint8_t *data = rdmux_handshake_reject_data(setup->handshake, &size);
         ep->info.reject_reason = rdmux_handshake_reject_reason(setup->handshake);
+        if (data != NULL && size <= sizeof(ep->info.private_data)) {
+            memcpy(ep->info.private_data, data, size);
+            ep->info.private_length = (uint32_t)size;
+        }
     }
     if (status == RDMUX_NO_PATH) {
         rdmux_explain_no_path(ep->negotiated.candidates, ep->negotiated.candidate_count,
@@ -84,8 +93,9 @@ void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char 
     } else {
         snprintf(ep->info.text, sizeof(ep->info.text), "%s", text);
     }
-    rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: not connected to %s: %s: %s",
-              (unsigned long long)ep->id, setup->target, rdmux_status_name(status), ep->info.text);
+    rdmux_log_about(ep->fabric, RDMUX_CATEGORY_NEGOTIATION, RDMUX_LOG_WARN,
+                    "endpoint %llu: not connected to %s: %s: %s", (unsigned long long)ep->id,
+                    setup->target, rdmux_status_name(status), ep->info.text);
     bool dropped = ep->accept.acceptor != NULL;
     rdmux_path_attempt_close(ep);
     if (setup->is_adopted && give_back && status == RDMUX_NO_PATH && ep->channel != NULL) {
@@ -100,13 +110,36 @@ void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char 
     end_unconnected(ep, status);
 }
 
+/* Logs the path and, by reason, why each other candidate is not the path. */
+static void log_path(struct rdmux_ep *ep)
+{
+    char others[RDMUX_ERROR_MAX] = "";
+    size_t at = 0;
+    if (rdmux_hooks_of(ep->fabric)->log_level < RDMUX_LOG_INFO) {
+        return;
+    }
+    for (size_t i = 0; i < ep->negotiated.candidate_count && at < sizeof(others); i++) {
+        const struct rdmux_candidate *one = &ep->negotiated.candidates[i];
+        if (one->reason != RDMUX_REASON_CHOSEN) {
+            int length = snprintf(others + at, sizeof(others) - at, "%s%s%s%s %s",
+                                  at == 0 ? "; not " : ", ", one->provider,
+                                  one->device[0] != '\0' ? " " : "", one->device,
+                                  rdmux_reason_name((enum rdmux_reason)one->reason));
+            at += length > 0 ? (size_t)length : 0;
+        }
+    }
+    rdmux_log_about(ep->fabric, RDMUX_CATEGORY_NEGOTIATION, RDMUX_LOG_INFO,
+                    "endpoint %llu: %s %s to %s%s", (unsigned long long)ep->id, ep->info.provider,
+                    ep->info.device, ep->info.peer_address, others);
+}
+
 void rdmux_setup_succeed(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
     struct rdmux_provider_ep *path = setup->attempt.path;
     memset(&setup->attempt, 0, sizeof(setup->attempt)); /* the path is the endpoint's now */
-    rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: %s %s to %s", (unsigned long long)ep->id,
-              ep->info.provider, ep->info.device, ep->info.peer_address);
+    RDMUX_TRACE2(negotiation_end, ep->id, RDMUX_OK);
+    log_path(ep);
     rdmux_count(ep->negotiated.role == RDMUX_ROLE_ACCEPT ? &ep->fabric->counts.accepted
                                                          : &ep->fabric->counts.connected);
     struct rdmux_acceptor *acceptor = ep->accept.acceptor;

@@ -89,6 +89,7 @@ void rdmux_ep_setup_step(struct rdmux_ep *ep)
 void rdmux_provider_control_received(struct rdmux_provider_ep *path, const void *frame, size_t size)
 {
     struct rdmux_ep *ep = path->ep;
+    rdmux_ep_log_frame(ep, "receives", frame, size);
     if (!rdmux_inbox_put(ep, frame, size)) {
         rdmux_provider_failed(path, RDMUX_NO_MEMORY, "control channel: out of memory");
         return;
@@ -158,6 +159,7 @@ void rdmux_ep_control_ready(struct rdmux_ep *ep)
             channel_ended(ep, status);
             return;
         }
+        rdmux_ep_log_frame(ep, "receives", frame, size);
         if (is_of_handshake(ep, frame)) {
             ep->setup->active_ns = rdmux_now(ep->fabric);
             rdmux_handshake_frame(ep->setup->handshake, frame, size, rdmux_setup_now(ep));

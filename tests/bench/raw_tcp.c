@@ -23,7 +23,7 @@
  */
 #include "bench.h"
 
-#include "providers/ports.h"
+#include "api/system/system.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -387,7 +387,7 @@ static void run_hold(struct bench *bench, size_t pairs, bool use_all_ports)
         }
         int fd = socket(AF_INET, SOCK_STREAM, 0);
         if (use_all_ports) {
-            rdmux_ports_use_all(fd);
+            rdmux_socket_use_all_ports(fd);
         }
         if (fd < 0 || connect(fd, (struct sockaddr *)&other, sizeof(other)) != 0) {
             bench_fail("connection %zu: %s", i, strerror(errno));

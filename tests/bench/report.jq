@@ -3,7 +3,7 @@
 # [the machine's description].
 def two: if . == null then "?" else . * 100 | round / 100 | tostring end;
 def lost: .verdict == "MISSED" or .verdict == "FAILED";
-def names: {raw: "the raw limit", system: "raw as the system has it", ucx: "UCX", zeromq: "ZeroMQ"};
+def names: {raw: "the raw limit", system: "raw as the system has it", openmpi: "Open MPI", ucx: "UCX", zeromq: "ZeroMQ"};
 def count(filter): map(select(filter)) | length | tostring;
 ([.[].spread | select(. != null)] | sort) as $spreads
 | "The noise of this run: the raw limit varied by a factor of \($spreads[$spreads | length / 2 | floor] | two) "

@@ -107,6 +107,37 @@ for what in pingpong:8 rate:8 stream:64K; do
     run_case "nng ${what/:/ }" peer_nng tcp "${what%:*}" "${what#*:}" 0.01
 done
 
+# Programs that know nothing of rdmux. fi_pingpong has a fixed port; scripts/bench gives it a network.
+for path in shm tcp; do
+    for provider in rdmux openmpi; do
+        run_case "$provider $path mpi pingpong 8" peer_programs mpi "$provider" "$path" 2 pingpong 8 0.01
+    done
+done
+for op in stream allreduce alltoall; do
+    run_case "rdmux mpi $op" peer_programs mpi rdmux shm 2 "$op" 1K 0.01
+done
+
+# over_adapter PROVIDER: one figure over an adapter.
+over_adapter() {
+    timeout 240 "$programs/over_adapter" "$1" --op send --test latency --size 8 --seconds 0.01 |
+        jq -e --arg adapter "${1%%:*}" '.path.provider == $adapter and .latency_us.p50 > 0' >/dev/null
+}
+if [[ -e $build/lib/rdmux/rdmux-ofi.so ]]; then
+    for provider in net shm; do
+        tap "rdmux over ofi, $provider" over_adapter "ofi:$provider"
+    done
+else
+    tap_skip "rdmux over ofi" "rdmux-ofi.so was not built: libfabric is missing"
+fi
+if [[ -e $build/lib/rdmux/rdmux-ucx.so ]]; then
+    tap "rdmux over ucx" over_adapter ucx
+    for what in pingpong:8 stream:64K; do
+        run_case "ucx tcp-watched ${what/:/ }" peer_ucx tcp-watched "${what%:*}" "${what#*:}" 0.01
+    done
+else
+    tap_skip "rdmux over ucx" "rdmux-ucx.so was not built: UCX is missing"
+fi
+
 # In a network of 1,000 ports, which 500 endpoints exhaust: the error names the cause, and no
 # process stays that would keep the pipe open.
 out_of_ports() {
@@ -260,7 +291,7 @@ whole() {
            and (.machine.processor | length > 0) and ([.rows[].verdict] | index("FAILED") == null)' "$scratch/results.json" >/dev/null &&
         grep -q 'noise of this run.*load of the machine' "$scratch/out" || return 1
     # Each row has a goal, a raw limit, a spread and a verdict, or says that it has none.
-    (($(awk -F' *\\| *' '$2 ~ /^(tcp|shm|idle|setup)$/ && NF == 15 && $4 && $5 && $6 && $7 && $14' "$scratch/out" |
+    (($(awk -F' *\\| *' '$2 ~ /^(tcp|shm|idle|setup)$/ && NF == 16 && $4 && $5 && $6 && $7 && $15' "$scratch/out" |
         wc -l) == 4)) || return 1
     if grep -q '^MISSED' "$scratch/out"; then
         ((status == 1))
@@ -333,7 +364,7 @@ refusals() {
         fi
     done <<END
 nothing-of-that-name:tcp nothing-of-that-name
-fair, idle, many, setup, shm, stream, tcp:nothing-of-that-name
+$(jq -r '[.rows[].group] | unique | join(", ")' "$root/tests/bench/rows.json"):nothing-of-that-name
 tcp-connections-10k:--quick tcp-connections-10k
 tcp-connections-10k:tcp-latency-8 tcp-connections-10k --quick
 --nonsense:--quick --nonsense

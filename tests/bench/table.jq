@@ -12,7 +12,7 @@ def amount($unit):
   else "\(three) \($unit)" end;
 def two: . * 100 | round / 100 | tostring;
 def line: "| " + join(" | ") + " |";
-["group", "what", "goal", "raw", "spread", "rdmux", "of raw", "raw as the system has it", "libfabric", "UCX", "ZeroMQ", "nng", "verdict"] as $heads
+["group", "what", "goal", "raw", "spread", "rdmux", "of raw", "raw as the system has it", "libfabric", "Open MPI", "UCX", "ZeroMQ", "nng", "verdict"] as $heads
 | ($heads | line), ($heads | map("---") | line),
   (.[] | . as $row | [
     .group, .what, (if .goal == "" then "none" else .goal end),
@@ -20,7 +20,7 @@ def line: "| " + join(" | ") + " |";
     (if .spread != null then .spread | two elif .ours_spread != null then "rdmux \(.ours_spread | two)" else "" end),
     (.medians.rdmux | amount($row.unit)), (.ratios.raw | three),
     (.medians.system | amount($row.unit)),
-    (.medians.libfabric | amount($row.unit)), (.medians.ucx | amount($row.unit)),
+    (.medians.libfabric | amount($row.unit)), (.medians.openmpi | amount($row.unit)), (.medians.ucx | amount($row.unit)),
     (.medians.zeromq | amount($row.unit)), (.medians.nng | amount($row.unit)),
     .verdict] | line),
   "", "CPU time of both sides together:", "",

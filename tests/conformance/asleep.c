@@ -734,7 +734,7 @@ static const struct conformance_case cases[] = {
       "messages wait for receives",
       NEEDS_SEND, 30, 0, idle, idle },
     { "13.8", "an armed cq sleeps while a set-up waits for its peer, and wakes once for its bytes",
-      0, 0, 0, silent_peer, alone },
+      0, 0, CASE_MANUAL, silent_peer, alone },
     { "9.8",
       "regions, imports and messages that come and go leave no descriptor and no memory with an "
       "endpoint",

@@ -466,7 +466,7 @@ static const struct conformance_case cases[] = {
       "threads that send, receive and sleep on serialized cqs lose no message and hold up nobody",
       NEEDS_SEND, 30, 0, serialized_initiator, serialized_target },
     { "13.16", "posts make the progress that they wait for without a service thread, too",
-      NEEDS_SEND, 0, 0, tried_manual_initiator, tried_manual_target },
+      NEEDS_SEND, 0, CASE_MANUAL, tried_manual_initiator, tried_manual_target },
     { "13.16, 1.10, 13.1", "posts without a poll send 100,000 messages through a queue of 16",
       NEEDS_SEND, 60, CASE_LONG, tried_initiator, tried_target },
 };

@@ -497,6 +497,8 @@ static void by_id_initiator(struct side *side)
     struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
     EXPECT_OK(rdmux_ep_info(eps[2], &info));
     EXPECT_EQUAL(info.reject_reason, 4711);
+    EXPECT(info.private_length == 2 && memcmp(info.private_data, "no", 2) == 0,
+           "the rejection's private data are %u other bytes", info.private_length);
     BARRIER(side);
     (void)WAIT_OF(&side->queue, eps[0], RDMUX_WC_CONNECTED, NULL, RDMUX_OK);
 

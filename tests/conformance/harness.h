@@ -45,6 +45,8 @@ enum {
     CASE_RANDOM = 1 << 3,   /* a random sequence, see random.h */
     CASE_ROWS = 1 << 4,     /* rows of a table, see generated.h */
     CASE_ONE_HOST = 1 << 2, /* not with --peer: the two processes share resources of one host */
+    /* A side has no service thread. A library without such fabrics has to refuse them. */
+    CASE_MANUAL = 1 << 3,
 };
 
 /* Memory that a CASE_THOROUGH case needs on one host, both processes together. */
@@ -182,6 +184,9 @@ uint64_t caps_missing(const struct provider_caps *caps, uint64_t needs);
 /* State of one process of a case. */
 struct side {
     const char *provider;
+    /* The fabric's filter: every provider, and the one under test by name, as some have paths on
+     * request only. */
+    char paths[RDMUX_NAME_MAX + 8];
     const char *const *plugins;
     size_t plugin_count;
     struct rdmux_fabric_auth auth; /* key_file NULL: no authentication */

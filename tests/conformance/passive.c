@@ -267,9 +267,9 @@ static const struct conformance_case cases[] = {
     { "10.4, 10.5",
       "without service threads rdmux_fabric_progress does their work, and the info of the peer's "
       "endpoint reports their absence",
-      NEEDS_WRITE | NEEDS_READ, 20, 0, manual_initiator, manual_target },
-    { "10.4, 10.5", "one side may progress by hand while the other has a service thread", 0, 0, 0,
-      half_manual_initiator, half_manual_target },
+      NEEDS_WRITE | NEEDS_READ, 20, CASE_MANUAL, manual_initiator, manual_target },
+    { "10.4, 10.5", "one side may progress by hand while the other has a service thread", 0, 0,
+      CASE_MANUAL, half_manual_initiator, half_manual_target },
     { "10.5", "with a service thread rdmux_fabric_progress is legal and changes nothing", 0, 0, 0,
       idle_progress, idle_progress },
     { "11.7", "without a worker thread everything works", 0, 0, 0, no_worker, no_worker },

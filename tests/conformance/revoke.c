@@ -627,6 +627,70 @@ static void stopped_target(struct side *side)
     victim_end(&victim);
 }
 
+/* --------------------------------------------------------------------------------- suspended */
+
+enum { HALF = PAGE / 2 };
+
+/* Writes to the region's second half with the import that it had before. */
+static void suspended_initiator(struct side *side)
+{
+    side_open_pair(side, NULL);
+    struct rdmux_ep *ep = side->ep;
+    struct rdmux_ep *other = side_pair(side, NULL);
+    struct rdmux_remote *remote = take_remote(side, ep);
+    bool may = false;
+    (void)POST_AND_WAIT(&side->queue,
+                        rdmux_write(ep, "before", 6, NULL, remote, 0, CTX(1), RDMUX_PLACED),
+                        RDMUX_WC_WRITE, CTX(1));
+    BARRIER(side);
+    TAKE(side, &may, sizeof(may));
+    (void)POST_AND_WAIT(&side->queue,
+                        rdmux_write(ep, "resumed", 7, NULL, remote, HALF, CTX(2), RDMUX_PLACED),
+                        RDMUX_WC_WRITE, CTX(2));
+    BARRIER(side);
+    BARRIER(side); /* suspended again */
+    if (may) {
+        EXPECT_OK(rdmux_write(ep, "too late", 8, NULL, remote, HALF, CTX(3), RDMUX_PLACED));
+        drain_denied(&side->queue, ep, 1);
+    }
+    exercise(side, &side->queue, other);
+    side_finish(side);
+}
+
+static void suspended_target(struct side *side)
+{
+    side_open_pair(side, NULL);
+    struct rdmux_ep *ep = side->ep;
+    struct rdmux_ep *other = side_pair(side, NULL);
+    struct region region = region_make(side, MEMORY_REGISTERED, PAGE,
+                                       ACCESS_ALL | RDMUX_ACCESS_NO_MAP);
+    memset(region.addr, 0, PAGE);
+    give_token(side, &region);
+    BARRIER(side);
+    const enum rdmux_status status = rdmux_mr_suspend(region.mr);
+    const bool may = status == RDMUX_OK;
+    if (may) {
+        EXPECT_STATUS(rdmux_mr_suspend(region.mr), RDMUX_INVALID);
+        EXPECT_OK(rdmux_mr_resume(region.mr, HALF, HALF));
+    } else {
+        EXPECT_STATUS(status, RDMUX_UNSUPPORTED);
+    }
+    EXPECT_STATUS(rdmux_mr_resume(region.mr, 0, PAGE), RDMUX_INVALID);
+    GIVE(side, &may, sizeof(may));
+    BARRIER(side);
+    if (may) {
+        EXPECT_OK(rdmux_mr_suspend(region.mr));
+    }
+    BARRIER(side);
+    if (may) {
+        (void)WAIT_OF(&side->queue, ep, RDMUX_WC_DISCONNECTED, NULL, RDMUX_DENIED);
+    }
+    exercise(side, &side->queue, other);
+    EXPECT(memcmp(region.addr, "before", 6) == 0 && memcmp(region.addr + HALF, "resumed", 8) == 0,
+           "the region has other bytes");
+    side_finish(side);
+}
+
 static const struct conformance_case cases[] = {
     { "6.6, 6.7, 6.8, -6.6, -6.7, -6.8",
       "after revoke no access succeeds and no byte changes; other imports and endpoints go on",
@@ -647,6 +711,10 @@ static const struct conformance_case cases[] = {
       "requests that are held back until after a revoke change nothing, and none that was not done "
       "completes with success",
       NEEDS_BASICS, 30, 0, crossed_initiator, crossed_target },
+    { "6.22, -6.22, 6.8",
+      "a suspended region serves no access; resumed, it serves those to the bytes that were given "
+      "back, by the import made before",
+      NEEDS_PLACED | NEEDS_WRITE, 0, 0, suspended_initiator, suspended_target },
 };
 
 const struct suite revoke_suite = { "revoke", cases, COUNT_OF(cases) };

@@ -41,6 +41,7 @@ int side_bound_socket(struct side *side, bool listens, char address[RDMUX_ADDRES
 struct rdmux_fabric_attr fabric_attr_of(const struct side *side)
 {
     struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    attr.paths = side->paths;
     attr.plugins = side->plugin_count == 0 ? NULL : side->plugins;
     attr.plugin_count = side->plugin_count;
     if (side->auth.key_file != NULL) {

@@ -349,7 +349,7 @@ every_option_is_in_help_and_manual() {
     for option in provider plugin peer rules seed thorough format; do
         grep -qx -- "--$option" "$scratch/options" || fail "--help has no --$option"
     done
-    sed -n '/^\.SS rdmux conformance/,/^\.S[HS] /p' "$root/docs/man/rdmux.1" |
+    sed -n '/^\.SH OPTIONS/,/^\.SH OUTPUT/p' "$RDMUX_BUILD/man/man1/rdmux-conformance.1" |
         sed 's/\\-/-/g' >"$scratch/manual"
     while IFS= read -r option; do
         [[ $option == --help ]] || grep -qF -- "$option" "$scratch/manual" ||

@@ -49,11 +49,12 @@ names_of() {
 links_the_command() {
     local objects=$RDMUX_BUILD/CMakeFiles
     local -a libraries=()
-    # The command itself uses it, too.
-    ((${#openssl[@]} == 0)) || libraries=(-lcrypto)
+    # Of the command itself.
+    ((${#openssl[@]} == 0)) || libraries+=(-lcrypto)
+    ! grep -q RDMUX_HAVE_JSON_C=1 "$RDMUX_BUILD/compile_commands.json" || libraries+=(-ljson-c)
     # shellcheck disable=SC2046
     cc -o "$newcomer/rdmux" $(find "$objects"/rdmux_{tool,conformance}.dir -name '*.o') \
-        "$newcomer/two/rdmux_all.o" -pthread -ldl "${libraries[@]}" || return 1
+        "$newcomer/two/rdmux_all.o" -pthread -ldl -lm "${libraries[@]}" || return 1
     ! ldd "$newcomer/rdmux" | grep librdmux
 }
 

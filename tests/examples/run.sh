@@ -332,28 +332,6 @@ hooks_that_give_too_little_memory_end_with_an_error() {
     grep -q 'RDMUX_NO_MEMORY rdmux_fabric_open: out of memory' "$scratch/complaint" || fail "$(<"$scratch/complaint")"
 }
 
-# The first block of C is a whole program; the others are lines of one.
-readme_code_compiles() {
-    local count block
-    count=$(awk -v at="$scratch/readme" '
-        /^```c$/ { on = 1; count++; next }
-        /^```$/ { on = 0 }
-        on { print >(at "." count ".c") }
-        END { print count + 0 }' "$root/README.md")
-    ((count > 1)) || fail "README.md has $count blocks of C"
-    for ((block = 2; block <= count; block++)); do
-        {
-            grep '^#include ' "$scratch/readme.$block.c"
-            printf 'void lines(void);\nvoid lines(void)\n{\n'
-            grep -v '^#include ' "$scratch/readme.$block.c"
-            printf '}\n'
-        } >"$scratch/lines.c"
-        mv "$scratch/lines.c" "$scratch/readme.$block.c"
-    done
-    "${CC:-cc}" -fsyntax-only -I"$root/api/include" -std=c11 "${C_WARNINGS[@]}" \
-        -Wno-unused-but-set-variable -Werror "$scratch"/readme.*.c
-}
-
 # ----------------------------------------------------------------------------------------------- main
 
 cases=(
@@ -377,7 +355,7 @@ cases=(
 )
 
 if (($# > 0)); then
-    [[ " ${cases[*]} readme_code_compiles " == *" $1 "* ]] || die "no case '$1'"
+    [[ " ${cases[*]} " == *" $1 "* ]] || die "no case '$1'"
     export RDMUX_PATHS=${2:-auto}
     scratch=$(mktemp -d "${TMPDIR:-/tmp}/rdmux-examples.XXXXXX")
     trap clean_up EXIT
@@ -391,5 +369,4 @@ for path in tcp shm auto; do
         tap "${name//_/ } ($path)" bash "$here/run.sh" "$name" "$path"
     done
 done
-tap 'the code in README.md compiles' bash "$here/run.sh" readme_code_compiles
 tap_end

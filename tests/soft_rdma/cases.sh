@@ -443,6 +443,18 @@ rdmux_real_code() {
     ! grep -q '# SKIP' /tmp/real_code || fail 'something was left out'
 }
 
+# libfabric_over PROVIDER CASE...: cases of tests/adapters/fi.sh, programs of libfabric and of MPI.
+libfabric_over() {
+    local case
+    RDMUX_FI_ADDRESS=$(of "$(adapter_of "$1")" ADDRESS)
+    export RDMUX_FI_ADDRESS
+    echo guest >/proc/sys/kernel/hostname # mpirun takes no host without a name
+    for case in "${@:2}"; do
+        bash "$RDMUX_SOURCE/tests/adapters/fi.sh" "$case" "$1" || fail "$case failed over $1"
+        echo "$case"
+    done
+}
+
 # rdmux_stalls WHAT...: the address of soft iWARP drops packets that match a filter; the other
 # adapter's address names the peers.
 rdmux_stalls() {
@@ -542,6 +554,26 @@ measured_beats_constants_b() {
 slow_down() {
     tc qdisc add dev "$1" root handle 1: tbf rate 8mbit burst 3000 latency 400ms
     tc qdisc add dev "$1" parent 1: handle 2: netem delay 50ms
+}
+
+# libfabric_between_hosts PROVIDER: fi_pingpong, every byte checked, with the server in guest a.
+fi_pingpong_of() {
+    export FI_PROVIDER_PATH=$RDMUX_BUILD/lib/libfabric RDMUX_PATHS=$1
+    RDMUX_LOG=info:/tmp/log fi_pingpong -p 'rdmux;ofi_rxm' -e rdm -m tagged -c -S all -I 2 "${@:2}"
+    grep -qE "info negotiation: endpoint [0-9]+: $1 [^;]* to [^;]*; not .* [A-Z_]+" /tmp/log ||
+        fail "the log does not say that the path is $1, and why: $(</tmp/log)"
+}
+
+libfabric_between_hosts_a() {
+    in_background fi_pingpong_of "$1"
+    until_true tcp_listens 47592
+    notify 'a serves'
+    end_well
+}
+
+libfabric_between_hosts_b() {
+    await 'a serves'
+    fi_pingpong_of "$1" "$(of "$(adapter_of "$1")" PEER)"
 }
 
 # rdmux_examples_between_hosts PROVIDER: each example that takes an address, with its server in

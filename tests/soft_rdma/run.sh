@@ -385,6 +385,34 @@ loopback=(--case atomic --case revoke --case failure)
 between=(--case failure)
 [[ $level != thorough ]] || loopback=() between=()
 
+# libfabric_in_guests PROVIDER: programs of libfabric and of Open MPI over rdmux (tests/adapters/fi.sh).
+libfabric_in_guests() {
+    local cases=(keys_reach_their_bytes_only a_killed_peer_is_noticed rdmux_explains_its_listeners
+        pingpong_msg mpi_with_2_ranks) program
+    [[ $level != thorough ]] ||
+        cases+=(the_data_of_a_rejection_arrives sleepers_are_woken pingpong_rdm pingpong_tagged
+            mpi_with_4_ranks)
+    for program in lib/libfabric/librdmux-fi.so tests/adapters/fi_mpi; do
+        if [[ ! -e $build/$program ]]; then
+            ! is_of_part || cannot "programs of libfabric and Open MPI over $1" \
+                "$build/$program is not built: libfabric-dev, libopenmpi-dev"
+            return
+        fi
+    done
+    for program in fi_pingpong mpirun; do
+        if ! have "$program"; then
+            ! is_of_part || cannot "programs of libfabric and Open MPI over $1" \
+                "no $program: libfabric-bin, openmpi-bin"
+            return
+        fi
+    done
+    check "programs of libfabric and Open MPI over $1 in a guest" \
+        guest --seconds 600 "${programs[@]}" --with "$root/tests/adapters" \
+        --with "$build/tests/adapters" -- libfabric_over "$1" "${cases[@]}"
+    check "fi_pingpong, tagged, over $1 between two guests" \
+        two_guests --seconds 400 "${programs[@]}" -- libfabric_between_hosts "$1"
+}
+
 # rdmux_over PROVIDER: all cases with this tree's programs over one path.
 rdmux_over() {
     local name missing
@@ -408,6 +436,7 @@ rdmux_over() {
         fi
     fi
     if [[ $1 == roce || $1 == iwarp ]]; then
+        libfabric_in_guests "$1"
         check "no request by a dead key completes with success over $1" \
             guest "${programs[@]}" --with "$build/tests/tools" -- rdmux_dead_keys "$1"
     fi

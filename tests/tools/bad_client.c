@@ -9,6 +9,10 @@
  *   above bad_client ADDRESS --cases FILE  authenticates by the key file and asks for conformance
  *                                    cases; the server must refuse
  *   bad_client ADDRESS --sessions N  asks for N conformance sessions; one more must be refused
+ *   bad_client ADDRESS --cut FILE N  sends the first N bytes of a file as `rdmux copy` does, under the
+ *                                    name that follows its last slash, and ends the connection
+ *   bad_client ADDRESS --asks        asks about entries without end and reads no answers; the server
+ *                                    must end it
  *   bad_client ADDRESS --repeat N    connects N times and sends nonsense
  *   bad_client ADDRESS --hold KIND N opens N sessions over tcp, waits until they have been silent
  *                            for a second, prints "held", and keeps them until its input ends.
@@ -23,18 +27,21 @@
 #include <rdmux/rdmux.h>
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 enum { ROUNDS = 100, ROUND_MS = 100, RECEIVES = 8, HELD_MAX = 200, SILENCE_MS = 1200 };
+enum { CUT_PARTS = 8, CUT_PART = 512 << 10 };
 
 static struct rdmux_fabric *fabric;
 static struct rdmux_cq *cq;
@@ -129,14 +136,48 @@ static bool begin_perf(enum perf_op op, enum perf_test test, uint32_t size, bool
     return send_control(request_of(op, test, size, verify)) && wait_for(PROTO_PERF_READY);
 }
 
-static bool begin_copy(void)
+static bool begin_copy_of(uint8_t version)
 {
     struct proto_copy_request request = {
         .checksum = checksum_algorithm,
+        .version = version,
         .files = 1,
         .bytes = 1,
     };
     return send_control(proto_copy_request_encode(&request, out)) && wait_for(PROTO_COPY_READY);
+}
+
+static bool begin_copy(void)
+{
+    return begin_copy_of(1);
+}
+
+/* Writes a record's header. Returns where its payload is, which is all zeros. */
+static uint8_t *add_record(size_t *at, uint32_t kind, size_t length)
+{
+    uint8_t *record = out + *at;
+    proto_store32(record, kind);
+    proto_store32(record + 4, (uint32_t)length);
+    memset(record + PROTO_RECORD_HEADER_SIZE, 0, length);
+    *at += PROTO_RECORD_HEADER_SIZE + length;
+    return record + PROTO_RECORD_HEADER_SIZE;
+}
+
+static void add_text(uint8_t *to, const char *text)
+{
+    while (*text != '\0') {
+        *to++ = (uint8_t)*text++;
+    }
+}
+
+/* BEGIN of a copy to this path. */
+static size_t add_begin(const char *path)
+{
+    size_t at = 0;
+    uint8_t *payload = add_record(&at, PROTO_RECORD_BEGIN, PROTO_BEGIN_SIZE + strlen(path));
+    proto_store32(payload + 36, (uint32_t)strlen(path));
+    add_text(payload + PROTO_BEGIN_SIZE, path);
+    return at;
 }
 
 static size_t add_entry(size_t at, uint32_t kind, const char *path)
@@ -239,6 +280,13 @@ static bool the_end_of_a_test_over_and_over(void)
     return wait_for_end(true);
 }
 
+static bool a_start_of_a_server_that_posts_nothing(void)
+{
+    struct proto_perf_start start = { .batch = 1 };
+    return begin_perf(PERF_READ, PERF_RATE, 8, false) &&
+           send_control(proto_perf_start_encode(&start, out)) && wait_for_end(true);
+}
+
 static bool garbage_instead_of_records(void)
 {
     if (!begin_copy()) {
@@ -294,6 +342,40 @@ static bool a_path_with_forged_lines_and_escapes(void)
            wait_for_end(true);
 }
 
+static bool a_copy_that_does_not_begin(void)
+{
+    size_t at = 0;
+    if (!begin_copy_of(2)) {
+        return false;
+    }
+    (void)add_record(&at, PROTO_RECORD_DIRECTORY_DONE, PROTO_ATTRIBUTES_SIZE + 4);
+    return send_data(at) && wait_for_end(true);
+}
+
+static bool a_hard_link_to_a_file_of_others(void)
+{
+    if (!begin_copy_of(2)) {
+        return false;
+    }
+    size_t at = add_begin("copy");
+    uint8_t *payload = add_record(&at, PROTO_RECORD_HARD_LINK, 4 + 10 + 6);
+    proto_store32(payload, 10);
+    add_text(payload + 4, "rdmux-evilscript");
+    return send_data(at) && wait_for_end(true);
+}
+
+static bool a_part_that_nobody_has(void)
+{
+    if (!begin_copy_of(2)) {
+        return false;
+    }
+    size_t at = add_begin("copy");
+    uint8_t *payload = add_record(&at, PROTO_RECORD_FILE_AT, PROTO_FILE_AT_SIZE + 10);
+    proto_store64(payload + PROTO_ATTRIBUTES_SIZE, 4096);
+    add_text(payload + PROTO_FILE_AT_SIZE, "rdmux-evil");
+    return send_data(at) && wait_for_end(true);
+}
+
 static bool vanishes_in_the_middle(void)
 {
     return begin_copy() && send_data(add_entry(0, PROTO_RECORD_FILE, "vanished"));
@@ -319,12 +401,16 @@ static const struct {
     WAY(a_second_request),
     WAY(data_in_a_test_of_reads),
     WAY(the_end_of_a_test_over_and_over),
+    WAY(a_start_of_a_server_that_posts_nothing),
     WAY(garbage_instead_of_records),
     WAY(an_absolute_path),
     WAY(a_path_upwards),
     WAY(a_link_outside_and_a_file_through_it),
     WAY(half_a_file_and_the_end),
     WAY(a_path_with_forged_lines_and_escapes),
+    WAY(a_copy_that_does_not_begin),
+    WAY(a_hard_link_to_a_file_of_others),
+    WAY(a_part_that_nobody_has),
     WAY(vanishes_in_the_middle),
 };
 
@@ -539,6 +625,69 @@ static bool ask_for_sessions(const char *address, int count)
     return opened;
 }
 
+/* The server has taken leave, too, when this returns. */
+static bool end_connection(void)
+{
+    return good(rdmux_ep_shutdown(ep, 10000), "shutdown");
+}
+
+static bool cut_off(const char *path, size_t length)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash == NULL ? path : slash + 1;
+    struct stat status;
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0 || fstat(file, &status) != 0 || !begin_copy_of(2)) {
+        return false;
+    }
+    struct proto_attributes attributes = {
+        .mode = status.st_mode & 0777U,
+        .size = (uint64_t)status.st_size,
+        .seconds = status.st_mtim.tv_sec,
+        .nanoseconds = (uint32_t)status.st_mtim.tv_nsec,
+    };
+    size_t at = add_begin(name);
+    uint8_t *payload = add_record(&at, PROTO_RECORD_FILE_AT, PROTO_FILE_AT_SIZE + strlen(name));
+    proto_attributes_encode(&attributes, payload);
+    add_text(payload + PROTO_FILE_AT_SIZE, name);
+    bool sent = send_data(at) && wait_for(PROTO_COPY_ANSWER);
+    static uint8_t parts[CUT_PARTS][PROTO_RECORD_HEADER_SIZE + CUT_PART];
+    for (size_t i = 0; i < CUT_PARTS && sent && length > 0; i++) {
+        size_t part = length < CUT_PART ? length : CUT_PART;
+        proto_store32(parts[i], PROTO_RECORD_DATA);
+        proto_store32(parts[i] + 4, (uint32_t)part);
+        sent = read(file, parts[i] + PROTO_RECORD_HEADER_SIZE, part) == (ssize_t)part &&
+               good(rdmux_send(ep, parts[i], PROTO_RECORD_HEADER_SIZE + part, NULL, NULL, 0),
+                    "send");
+        length -= part;
+    }
+    (void)close(file);
+    return sent && length == 0 && end_connection();
+}
+
+static bool ask_without_end(void)
+{
+    if (!begin_copy_of(2) || !send_data(add_begin("copy"))) {
+        return false;
+    }
+    static uint8_t question[PROTO_COPY_CHUNK];
+    size_t at = 0;
+    for (unsigned i = 0; i < 600; i++) {
+        uint8_t *payload = add_record(&at, PROTO_RECORD_ASK, PROTO_ASK_SIZE + 1);
+        proto_store32(payload + PROTO_ATTRIBUTES_SIZE, PROTO_ASK_FILE);
+        proto_store32(payload + PROTO_ATTRIBUTES_SIZE + 4, 1);
+        payload[PROTO_ASK_SIZE] = 'x';
+    }
+    memcpy(question, out, at);
+    for (unsigned i = 0; i < 100; i++) { /* ten times as many as there are receives for answers */
+        enum rdmux_status status = rdmux_send(ep, question, at, NULL, NULL, RDMUX_UNSIGNALED);
+        if (status != RDMUX_OK) {
+            break; /* the server takes no more */
+        }
+    }
+    return wait_for_end(false);
+}
+
 static bool run(int argc, char **argv)
 {
     const char *address = argv[1];
@@ -552,6 +701,13 @@ static bool run(int argc, char **argv)
     }
     if (strcmp(way, "--sessions") == 0 && argc == 4) {
         return ask_for_sessions(address, (int)strtol(argv[3], NULL, 10));
+    }
+    if (strcmp(way, "--cut") == 0 && argc == 5) {
+        return open_fabric(NULL) && connect_one(address, NULL) &&
+               cut_off(argv[3], (size_t)strtoul(argv[4], NULL, 10));
+    }
+    if (strcmp(way, "--asks") == 0) {
+        return open_fabric(NULL) && connect_one(address, NULL) && ask_without_end();
     }
     if (strcmp(way, "--repeat") == 0 && argc == 4) {
         return repeat(address, (int)strtol(argv[3], NULL, 10));

@@ -223,8 +223,8 @@ doctor_of_this_machine() {
 
 # The manual page has exactly the codes that can be found.
 doctor_codes_are_in_the_manual() {
-    local manual=$root/docs/man/rdmux.1
-    sed -n '/^.SH FINDINGS OF DOCTOR/,/^.SH EXIT/s/^\.BR \([A-Z][A-Z0-9_]*\) ".*/\1/p' "$manual" |
+    local manual=$root/docs/man/rdmux-doctor.roff
+    sed -n '/^.SH FINDINGS OF DOCTOR/,/^.SH EX/s/^\.BR \([A-Z][A-Z0-9_]*\) ".*/\1/p' "$manual" |
         LC_ALL=C sort >"$scratch/told"
     grep -hoE '(DOCTOR_[A-Z]+,|severity,)[[:space:]]+"[A-Z0-9_]+"' <(cat "$root"/tools/doctor_*.c |
         tr '\n' ' ') | sed 's/.*"\(.*\)"/\1/' | LC_ALL=C sort -u >"$scratch/found"

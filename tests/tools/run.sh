@@ -6,8 +6,8 @@
 #   run.sh           all cases
 #   run.sh PATTERN   cases whose name matches the pattern (a bash regular expression)
 #
-# RDMUX is the command, RDMUX_TOOLS_BUILD the folder of tools_unit and bad_client (without them
-# their cases are skipped). Needs jq.
+# RDMUX is the command, RDMUX_TOOLS_BUILD the folder of tools_unit, receiver_unit, bad_client and
+# bad_server (without them their cases are skipped). Needs jq.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -153,7 +153,7 @@ sums() {
 
 # --------------------------------------------------------------------------------------- the cases
 
-commands=(info serve explain perf copy doctor demo)
+commands=(info serve explain perf copy top doctor demo)
 
 help_of_each_command() {
     local command
@@ -192,9 +192,6 @@ explain
 explain a b
 explain 127.0.0.1:1 --paths
 perf
-perf 127.0.0.1:1
-perf 127.0.0.1:1 --op send
-perf 127.0.0.1:1 --test rate
 perf 127.0.0.1:1 --op nonsense --test rate
 perf 127.0.0.1:1 --op send --test nonsense
 perf 127.0.0.1:1 --op send --test rate --size x
@@ -214,6 +211,8 @@ perf 127.0.0.1:1 --op send --test rate --memory none
 copy
 copy one
 copy one two three
+top extra
+top --nonsense
 doctor extra
 doctor --nonsense
 doctor --sysfs
@@ -251,6 +250,48 @@ explain_chooses_shm() {
     says out 'tcp '
 }
 
+# fits: the last command's output has no line of more than 80 columns.
+fits() {
+    local columns
+    columns=$(LC_ALL=C.UTF-8 wc -L <"$scratch/out")
+    ((columns <= 80)) || fail "$columns columns: $(cat "$scratch/out")"
+}
+
+# The figures of shm and tcp are constants, unless --probe measures; absent kinds are one line.
+explain_is_read_at_a_glance() {
+    local line
+    expect 0 explain "$address"
+    fits
+    line=$(sed -n 3p "$scratch/out")
+    [[ $line =~ ^\ \ shm.*constant\ +CHOSEN ]] || fail "the third line is not the choice: $line"
+    says out '^  tcp +[0-9.]+ us +constant +SLOWER'
+    says out '^  absent: .*iwarp.*; --verbose'
+    [[ $(grep -c iwarp "$scratch/out") == 1 ]] || fail 'iwarp has more than one line'
+    [[ $(wc -l <"$scratch/out") -le 8 ]] || fail "too long: $(cat "$scratch/out")"
+    expect 0 explain "$address" --verbose
+    fits
+    says out '^  iwarp +- +- +NO_(DEVICE|LIBRARY): '
+    says out 'to do: '
+    expect 0 explain "$address" --probe
+    fits
+    says out '^  shm.*us +measured +CHOSEN'
+    says out '^  tcp.*s +measured +SLOWER'
+    expect 0 explain "$address" --probe --json
+    json '.candidates | map(select(.rank > 0)) | length == 2 and all(.measured == true)'
+    expect 0 explain "$address" --both --verbose
+    fits
+    says out 'this side \(connector\) +the peer \(acceptor\)'
+    says out '^  shm +memory, .* memory, '
+    says out '^  tcp +yes, .* yes, '
+    says out '^  iwarp +not usable +not usable'
+    expect 0 explain "$address" --json
+    json '.candidates | map(select(.provider == "tcp")) | all(.measured == false
+          and .here.latency_ns > 0 and .peer.latency_ns > 0)'
+    expect 1 explain "$address" --paths ib
+    fits
+    says out '^  ib +- +- +NO_(DEVICE|LIBRARY): '
+}
+
 explain_with_a_filter() {
     expect 0 explain "$address" --paths tcp --json
     json '.chosen.provider == "tcp"'
@@ -260,6 +301,121 @@ explain_with_a_filter() {
     json '.chosen.provider == "tcp"'
     expect 0 explain "$address" --paths '!shm' --json
     json '.chosen.provider == "tcp"'
+}
+
+# ---- rdmux top
+
+stats=$scratch/runtime/rdmux # where processes of the cases below share their counts
+share() {
+    XDG_RUNTIME_DIR=$scratch/runtime RDMUX_STATS=1 "$@"
+}
+
+# in_top FILTER: what rdmux top sees now matches the filter.
+in_top() {
+    share expect 0 top --json
+    jq -e "$1" "$scratch/out" >/dev/null
+}
+
+# A client of one's own server, both of which share their counts, in the background; sets client.
+start_shared() {
+    rm -rf "$scratch/runtime"
+    mkdir -m 0700 "$scratch/runtime"
+    share start_server
+    XDG_RUNTIME_DIR=$scratch/runtime RDMUX_STATS=1 "$rdmux" perf "$address" --op write \
+        --test bandwidth --size 4096 --paths tcp --seconds "$1" >/dev/null 2>&1 &
+    client=$!
+    started+=("$client")
+}
+
+top_shows_running_processes() {
+    local both=".endpoints | map(select(.provider == \"tcp\" and .bytes_sent_per_second > 0
+        and .pid == CLIENT)) | length > 0"
+    start_shared 60
+    wait_until in_top "${both/CLIENT/$client}"
+    json ".processes == 2 and (.refused | length == 0)"
+    json ".endpoints | map(.pid) | contains([$client, $server])"
+    json ".endpoints[] | select(.pid == $client) | .peer == \"$address\" and .command == \"rdmux\"
+        and .state == \"connected\" and .bytes_sent > 0 and .requests > 0 and .requests_per_second > 0
+        and .retransmissions >= 0 and .ecn_marks >= 0 and .credits >= 0 and .failovers == 0"
+    share expect 0 top --once
+    fits
+    says out "^ *$client rdmux +tcp +127.0.0.1:"
+    says out "PID COMMAND +PATH +PEER +SENT/S RECV/S RETR +ECN CRED MOVES"
+    [[ $(stat -c %a "$stats") == 700 ]] || fail 'others may enter the folder'
+    [[ $(stat -c %a "$stats/"*.stats) == $'600\n600' ]] || fail "others may read: $(ls -l "$stats")"
+    kill -KILL "$client" "$server"
+    wait "$client" "$server" 2>/dev/null || true
+    [[ -n $(ls "$stats") ]] || fail 'a killed process has removed its file'
+    in_top '.processes == 0 and (.endpoints | length == 0)' || fail "$(cat "$scratch/out")"
+    [[ -z $(ls -A "$stats") ]] || fail "what was killed is still there: $(ls -A "$stats")"
+    share expect 0 top --once
+    says out 'RDMUX_STATS=1'
+}
+
+top_is_renewed_on_a_terminal() {
+    local screens
+    start_shared 60
+    wait_until in_top '.processes == 2'
+    (share timeout 5 script -qec "$rdmux top" /dev/null </dev/null || true) >"$scratch/out"
+    screens=$(grep -c $'\033\\[H' "$scratch/out")
+    ((screens >= 2)) || fail "$screens screens in 5 s: $(cat -v "$scratch/out")"
+    kill -TERM "$client"
+    wait "$client" 2>/dev/null || true
+    stop_server
+    [[ -z $(ls -A "$stats") ]] || fail "the server has left something: $(ls -A "$stats")"
+}
+
+# refused NAME REASON: rdmux top believes nothing in this file, and says why.
+refused() {
+    share expect 0 top --json
+    json '.endpoints | length == 0'
+    json ".refused | map(select(.file == \"$1\" and (.reason | test(\"$2\")))) | length == 1"
+    says err "$1.*$2.*left out"
+    [[ -e $stats/$1 || -L $stats/$1 ]] || fail 'and it removes the file'
+    rm -f "${stats:?}/$1"
+}
+
+# The file of a running process, and what can be wrong with a file.
+top_believes_no_bad_file() {
+    local good=$scratch/good.stats
+    start_shared 60
+    wait_until in_top '.endpoints | length == 2'
+    cp -p "$stats/$client"-*.stats "$good"
+    kill -TERM "$client"
+    wait "$client" 2>/dev/null || true
+    stop_server
+    (umask 077 && head -c 100 "$good" >"$stats/cut.stats" && : >"$stats/empty.stats" &&
+        head -c -1 "$good" >"$stats/short.stats" && head -c 4096 /dev/zero >"$stats/zeros.stats" &&
+        head -c 1000000 /dev/zero >"$stats/large.stats" && mkfifo "$stats/fifo.stats" &&
+        ln -s "$good" "$stats/link.stats" && cp "$good" "$stats/open.stats" &&
+        cp "$good" "$stats/other.stats" && cp "$good" "$stats/many.stats")
+    chmod 0644 "$stats/open.stats"
+    printf 2 | dd of="$stats/other.stats" bs=1 seek=7 conv=notrunc status=none
+    printf '\377\377\377\377' | dd of="$stats/many.stats" bs=1 seek=8 conv=notrunc status=none
+    refused cut.stats 'it has 100 bytes'
+    refused empty.stats 'it has 0 bytes'
+    refused short.stats 'do not fit 1 endpoints'
+    refused zeros.stats 'not a file of rdmux'
+    refused large.stats 'it has 1000000 bytes, more than'
+    refused fifo.stats 'it is not a file'
+    refused link.stats 'symbolic link'
+    refused open.stats 'others have access to it: its mode is 644'
+    refused other.stats 'another version of rdmux'
+    refused many.stats 'do not fit 4294967295 endpoints'
+    if [[ $(id -u) == 0 ]]; then
+        cp -p "$good" "$stats/theirs.stats"
+        chown 65534 "$stats/theirs.stats"
+        refused theirs.stats 'it belongs to user 65534'
+    fi
+    chmod 0755 "$stats"
+    share expect 1 top --json
+    says err 'others have access to it: its mode is 755'
+    rm -rf "$stats"
+    ln -s "$scratch" "$stats"
+    share expect 1 top --json
+    rm "$stats"
+    share expect 0 top --json
+    json '.processes == 0'
 }
 
 explain_without_a_path() {
@@ -286,8 +442,11 @@ nobody_listens() {
     while IFS= read -r line; do
         # shellcheck disable=SC2086
         expect 1 $line
-        says err "$address"
-        says err 'rdmux serve'
+        says err "$address: RDMUX_REFUSED: connection refused: nothing listens on port ${address##*:}"
+        says err 'is "rdmux serve" running there'
+        ! grep -qE 'loopback|rdmux_[a-z]' "$scratch/err" || fail "$(cat "$scratch/err")"
+        [[ $(grep -o refused "$scratch/err" | wc -l) == 1 && $(wc -l <"$scratch/err") == 1 ]] ||
+            fail "more than once: $(cat "$scratch/err")"
     done <<END
 explain $address
 perf $address --op send --test rate
@@ -316,7 +475,7 @@ perf_keys='has("op") and has("test") and has("size") and (.path | has("provider"
 
 # perf OP TEST PATH WAIT OPTION...
 perf() {
-    expect 0 perf "$address" --op "$1" --test "$2" --paths "$3" --wait "$4" --iterations 500 \
+    expect 0 perf "$address" --op "$1" --test "$2" --size 8 --paths "$3" --wait "$4" --iterations 500 \
         --verify --json "${@:5}"
     local filter="$perf_keys
         and .op == \"$1\" and .test == \"$2\" and .path.provider == \"$3\" and .wait == \"$4\"
@@ -362,7 +521,7 @@ perf_without_verify() {
     : >"$scratch/each"
     for op in send write read fetch_add compare_swap; do
         for test in latency bandwidth rate; do
-            expect 0 perf "$address" --op "$op" --test "$test" --iterations 2000 --batch 8 \
+            expect 0 perf "$address" --op "$op" --test "$test" --size 8 --iterations 2000 --batch 8 \
                 --memory allocated --json
             cat "$scratch/out" >>"$scratch/each"
         done
@@ -541,11 +700,11 @@ the_client_dies() {
     start_long_copy "$folder" "$1"
     kill -KILL "$copy"
     wait "$copy" 2>/dev/null || true
-    wait_until no_part_file "$folder"
-    [[ -z $(ls -A "$folder") ]] || fail 'the server left something behind'
+    wait_until grep -q 'ended' "$log.err"
     expect 0 explain "$address"
-    stop_server
-    rm -r "$folder"
+    stop_server # until then it keeps the part of the file, for the client to continue
+    [[ -z $(ls -A "$folder") ]] || fail 'the server left something behind'
+    rmdir "$folder"
 }
 
 the_server_ends_in_order() {
@@ -574,14 +733,15 @@ misbehaves() {
 
 misbehaves_beside_another() {
     local way
-    run perf "$address" --op send --test rate --seconds 3 --verify --json >"$scratch/beside" 2>&1 &
+    run perf "$address" --op send --test rate --seconds 3 --verify --json >"$scratch/beside" \
+        2>"$scratch/beside.err" &
     local other=$!
     started+=("$other")
     for way in garbage_instead_of_a_request a_message_of_the_wrong_size garbage_instead_of_records; do
         timeout --kill-after=5 "$limit" "$helpers/bad_client" "$address" "$way" || fail "$way"
     done
     ends "$other" "$limit"
-    [[ $status == 0 ]] || fail "the other client failed: $(cat "$scratch/beside")"
+    [[ $status == 0 ]] || fail "the other client failed: $(cat "$scratch/beside" "$scratch/beside.err")"
     jq -e .verified "$scratch/beside" >/dev/null || fail 'it was not verified'
 }
 
@@ -589,6 +749,7 @@ demo_of_everything() {
     export TMPDIR=$scratch/demo
     mkdir "$TMPDIR"
     expect 0 demo "$scratch/tree"
+    says out 'read once before'
     says out 'CHOSEN'
     says out 'the same at the far end'
     says out 'half round trip'
@@ -730,42 +891,98 @@ demo_under_way() {
 }
 
 a_signal_ends_the_demo() {
-    local line signal step code demo children child
+    local signal whom step code demo children child
     export TMPDIR=$scratch/interrupted
     mkdir "$TMPDIR"
-    while read -r signal code step; do
-        "$rdmux" demo >"$scratch/out" 2>"$scratch/err" &
+    while read -r signal code whom step; do
+        setsid "$rdmux" demo >"$scratch/out" 2>"$scratch/err" &
         demo=$!
         started+=("$demo")
         wait_until demo_under_way "$step"
         mapfile -t children < <(pgrep -P "$demo")
-        kill "-$signal" "$demo"
+        case $whom in
+        all) kill "-$signal" -- "-$demo" ;; # as a terminal does
+        *) kill "-$signal" "$demo" ;;
+        esac
         ends "$demo" "$end_limit"
         [[ $status == "$code" ]] || fail "status $status after SIG$signal: $(cat "$scratch/err")"
         for child in "${children[@]}"; do
             ! kill -0 "$child" 2>/dev/null || fail "SIG$signal left process $child behind"
         done
         [[ -z $(ls -A "$TMPDIR") ]] || fail "SIG$signal left $(ls -A "$TMPDIR") behind"
+        [[ ! -s $scratch/err ]] || fail "SIG$signal makes it say: $(cat "$scratch/err")"
     done <<'END'
-TERM 143 input
-INT 130 Latency
-HUP 129 Copy
+TERM 143 one input
+INT 130 one Latency
+INT 130 all Latency
+HUP 129 all Copy
 END
 }
 
+# lines_of LEVEL: explains with this level, and counts the log's lines.
+lines_of() {
+    RDMUX_LOG=$1 expect 0 explain "$address" --probe --json
+    json '.chosen.provider == "shm"'
+    grep -cE '^[0-9:]{8}\.[0-9]{6} rdmux \[[a-z]+\] [a-z]+: ' "$scratch/err" || true
+}
+
 the_log_goes_to_standard_error() {
+    local debug trace step
     RDMUX_LOG=debug expect 0 info --json
     json '.paths | length > 0'
+    [[ $(lines_of warn) == 0 ]] || fail "a run that went well warns: $(cat "$scratch/err")"
+    debug=$(lines_of debug)
+    for step in 'dials 127.0.0.1' 'offers .*shm memory' 'ranks shm memory' 'opens shm memory' \
+        'connects shm memory' 'writes a proof' 'checks the proof' 'shm memory: CHOSEN'; do
+        says err "negotiation: endpoint [0-9]+: .*$step"
+    done
+    trace=$(lines_of trace)
+    says err 'control: endpoint [0-9]+: sends OFFER, [0-9]+ bytes'
+    says err 'control: endpoint [0-9]+: receives RANKING, [0-9]+ bytes'
+    ((trace > debug && debug > 10)) || fail "$debug lines at debug, $trace at trace"
+    RDMUX_LOG="debug@negotiation" expect 0 explain "$address" --probe --json
+    says err '^[0-9T:.-]+Z rdmux\[[0-9]+\] debug negotiation: '
+    [[ $(grep -vc ' negotiation: ' "$scratch/err") == 0 ]] || fail "more than asked for"
+}
+
+# The default address is one of loopback, which a stranger takes for a server that does not work.
+a_server_on_loopback_says_so() {
+    start_server
+    grep -qxF "only processes of this host reach that address; \"rdmux serve 0.0.0.0:${address##*:}\" listens on all" \
+        "$log" || fail "it says: $(cat "$log")"
+    stop_server
+    "$rdmux" serve 0.0.0.0:0 >"$log" 2>"$log.err" &
+    server=$!
+    started+=("$server")
+    wait_until grep -q '^listening on 0.0.0.0:' "$log"
+    [[ $(wc -l <"$log") == 1 ]] || fail "it says: $(cat "$log")"
+    stop_server
+}
+
+# A client that only wants an explanation is no client that was dropped.
+explaining_leaves_no_line_at_the_server() {
+    local i
+    start_server
+    for i in 1 2 3 4 5; do
+        expect 0 explain "$address" --probe
+        expect 0 explain "$address"
+    done
+    stop_server
+    [[ ! -s $log.err ]] || fail "the server says: $(cat "$log.err")"
 }
 
 unit() {
     local folder
     folder=$(mktemp -d "$scratch/unit.XXXXXX")
-    "$helpers/tools_unit" "$1" "$folder"
+    "$helpers/$1" "$2" "$folder"
 }
 
 # shellcheck source=tests/tools/doctor.sh
 . "$here/doctor.sh"
+# shellcheck source=tests/tools/copy.sh
+. "$here/copy.sh"
+# shellcheck source=tests/tools/perf.sh
+. "$here/perf.sh"
 
 # ---------------------------------------------------------------------------------------- the plan
 
@@ -779,8 +996,27 @@ check 'wrong arguments exit with 2 and a text' wrong_arguments
 check 'an unknown provider in --paths exits with 2' a_provider_that_does_not_exist
 check 'info names every provider, absent ones with a reason' info_names_every_provider
 check 'the library log goes to standard error' the_log_goes_to_standard_error
+check 'a server on loopback says so, and how to listen for others' a_server_on_loopback_says_so
+check 'an explanation is no line at the server' explaining_leaves_no_line_at_the_server
 check 'explain chooses shm and gives tcp a reason' explain_chooses_shm
+check 'explain fits 80 columns, names the choice first and folds what is absent' \
+    explain_is_read_at_a_glance
 check 'explain --paths tcp chooses tcp and gives shm a reason' explain_with_a_filter
+check 'top shows the endpoints of running processes, and cleans up behind killed ones' \
+    top_shows_running_processes
+if have script; then
+    check 'top is renewed on a terminal' top_is_renewed_on_a_terminal
+else
+    tap_skip 'top is renewed on a terminal' 'script (Debian: bsdutils) is not installed'
+fi
+check 'top believes no file that is cut, hostile, or that others may read or write' \
+    top_believes_no_bad_file
+points='the trace points of the library are those that are documented'
+if why=$("$here/trace_points.sh" --can 2>&1); then
+    check "$points" "$here/trace_points.sh"
+else
+    tap_skip "$points" "$why"
+fi
 check 'explain --paths iwarp exits with 1, NO_PATH and chosen null' explain_without_a_path
 check 'perf and copy without a path exit with 1 and say why' no_path_for_the_others
 check 'a server that is not there is named' nobody_listens
@@ -802,12 +1038,14 @@ for path in shm tcp; do
 done
 check 'perf in allocated memory and batches' perf_without_verify
 check 'perf for a time' perf_for_a_time
+perf_cases
 
 for path in shm tcp; do
     check "copy of a file over $path" copy_of_a_file "$path"
     check "copy of a tree over $path" copy_of_a_tree "$path"
 done
 check 'a file copied twice is replaced' a_copy_twice_replaces_the_first
+copy_cases
 check 'eight clients at once' many_clients
 check 'copy is refused by a server without --receive' copy_without_receive
 check 'a copy that leads outside is refused' copies_that_lead_outside
@@ -858,13 +1096,15 @@ if [[ -x $helpers/bad_client ]]; then
 else
     tap_skip 'clients that misbehave end alone' "there is no $helpers/bad_client"
 fi
-if [[ -x $helpers/tools_unit ]]; then
-    for case in $("$helpers/tools_unit" --list); do
-        check "${case//_/ }" unit "$case"
-    done
-else
-    tap_skip 'the parts of the command' "there is no $helpers/tools_unit"
-fi
+for program in tools_unit receiver_unit; do
+    if [[ -x $helpers/$program ]]; then
+        for case in $("$helpers/$program" --list); do
+            check "${case//_/ }" unit "$program" "$case"
+        done
+    else
+        tap_skip 'the parts of the command' "there is no $helpers/$program"
+    fi
+done
 doctor_cases
 check 'addresses of rdma:// are refused with a reason' plain_addresses_are_refused
 check 'demo shows everything, in text and in JSON' demo_of_everything

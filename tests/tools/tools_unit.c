@@ -342,7 +342,7 @@ static size_t temporary_names(char names[TEMPORARY_MAX][64])
     return count;
 }
 
-/* A file is half copied; another client writes over whatever name it has meanwhile. */
+/* A file is half copied; somebody replaces whatever name it has meanwhile. */
 static enum receiver_outcome copy_beside_a_thief(void)
 {
     char names[TEMPORARY_MAX][64];
@@ -357,7 +357,11 @@ static enum receiver_outcome copy_beside_a_thief(void)
     size_t count = temporary_names(names);
     for (size_t i = 0; i < count; i++) {
         add_file(names[i], 0644, "evil");
-        CHECK(take_as(thief) == RECEIVER_MORE, "the other client copies");
+        CHECK(take_as(thief) == RECEIVER_FAILED, "no client may use such a name");
+        CHECK(unlinkat(root, names[i], 0) == 0, "a process of this host can remove it");
+        int file = __real_openat(root, names[i], O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        CHECK(file >= 0 && write(file, "evil", 4) == 4, "and put another in its place");
+        close(file);
     }
     memcpy(message.bytes, rest, sizeof(rest));
     message.length = sizeof(rest);
@@ -520,6 +524,37 @@ static void every_message_decodes_to_what_was_encoded(void)
     CHECK(proto_perf_result_decode(&opened, &result_again), "decodes");
     CHECK(result_again.delivered == 3 && result_again.cpu_ns == 4 && result_again.wrong == 5,
           "is the same");
+    CHECK(result_again.has_waited == 0 && !result_again.has_posted, "as of earlier versions");
+    result = (struct proto_perf_result){ .has_waited = 1,
+                                         .waited_ns = 70000,
+                                         .has_posted = true,
+                                         .posted = 9,
+                                         .measured = 8,
+                                         .measured_ns = 7 };
+    CHECK(proto_open(bytes, proto_perf_result_encode(&result, bytes), &opened), "opens");
+    CHECK(proto_perf_result_decode(&opened, &result_again), "decodes");
+    CHECK(result_again.has_waited == 1 && result_again.waited_ns == 70000 &&
+              result_again.has_posted && result_again.posted == 9 && result_again.measured == 8 &&
+              result_again.measured_ns == 7,
+          "is the same");
+
+    request = (struct proto_perf_request){ .op = PERF_READ,
+                                           .test = PERF_RATE,
+                                           .depth = 1,
+                                           .size = 8,
+                                           .has_token = 1,
+                                           .direction = PERF_BOTH };
+    CHECK(proto_open(bytes, proto_perf_request_encode(&request, bytes), &opened), "opens");
+    CHECK(proto_perf_request_decode(&opened, &again), "decodes");
+    CHECK(again.direction == PERF_BOTH, "is the same");
+    struct proto_perf_start start = { .batch = 7 };
+    CHECK(proto_open(bytes, proto_perf_start_encode(&start, bytes), &opened), "opens");
+    start.batch = 0;
+    CHECK(proto_perf_start_decode(&opened, &start) && start.batch == 7, "is the same");
+    CHECK(proto_open(bytes, proto_perf_start_encode(&(struct proto_perf_start){ 0 }, bytes),
+                     &opened) &&
+              !proto_perf_start_decode(&opened, &start),
+          "a batch of none is refused");
 
     struct proto_error error;
     CHECK(proto_open(bytes, proto_error_encode("no\033[31m room", bytes), &opened), "opens");
@@ -595,6 +630,16 @@ static void a_request_out_of_range_is_refused(void)
         { .op = PERF_FETCH_ADD, .depth = 1, .size = 16 },
         { .op = PERF_WRITE, .test = PERF_LATENCY, .depth = 1, .size = 8 },
         { .op = PERF_SEND, .has_token = 1, .depth = 1, .size = 8 },
+        { .test = PERF_RATE, .direction = PERF_DIRECTION_COUNT, .depth = 1, .size = 8 },
+        { .test = PERF_LATENCY, .direction = PERF_BOTH, .depth = 1, .size = 8 },
+        { .op = PERF_WRITE, .test = PERF_RATE, .direction = PERF_BOTH, .depth = 1, .size = 8 },
+        { .op = PERF_WRITE,
+          .test = PERF_RATE,
+          .direction = PERF_REVERSE,
+          .has_token = 1,
+          .verify = 1,
+          .depth = 1,
+          .size = 8 },
     };
     for (size_t i = 0; i < COUNT_OF(requests); i++) {
         uint8_t bytes[PROTO_CONTROL_MAX];
@@ -665,6 +710,23 @@ static void quantiles_are_right_to_within_their_precision(void)
     CHECK(stats_quantile(&stats, 1.0) > 1e19, "so does the largest");
 }
 
+static void merged_histograms_are_that_of_all_values(void)
+{
+    static struct stats parts[2], whole;
+    stats_begin(&parts[0]);
+    stats_begin(&parts[1]);
+    stats_begin(&whole);
+    for (uint64_t value = 1; value <= 1000; value++) {
+        stats_add(&parts[value % 3 == 0], value * value);
+        stats_add(&whole, value * value);
+    }
+    stats_merge(&parts[0], &parts[1]);
+    CHECK(memcmp(&parts[0], &whole, sizeof(whole)) == 0, "is the same");
+    stats_begin(&parts[1]);
+    stats_merge(&parts[0], &parts[1]);
+    CHECK(memcmp(&parts[0], &whole, sizeof(whole)) == 0, "an empty one changes nothing");
+}
+
 static void a_pattern_matches_only_itself(void)
 {
     uint8_t bytes[100];
@@ -730,6 +792,7 @@ static const struct {
     CASE(a_message_of_any_wrong_length_is_refused),
     CASE(the_layout_of_every_request_stays_within_its_bounds),
     CASE(quantiles_are_right_to_within_their_precision),
+    CASE(merged_histograms_are_that_of_all_values),
     CASE(a_pattern_matches_only_itself),
     CASE(strings_become_valid_json),
 };

@@ -252,6 +252,35 @@ static void an_unknown_name_ends_the_attempt(void **state)
     CHECK_OK(rdmux_fabric_close(fabric));
 }
 
+static void a_refusal_names_the_port_and_what_may_be_the_cause(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *host;
+        bool is_remote;
+    } cases[] = { { "127.0.0.1", false },
+                  { "::1", false },
+                  { "127.3.2.1", false },
+                  { "192.0.2.1", true },
+                  { "2001:db8::1", true } };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(cases); i++) {
+        struct rdmux_address_text text = { .port = "7471" };
+        struct addrinfo *addresses = NULL;
+        char why[RDMUX_TEXT_MAX];
+        (void)snprintf(text.host, sizeof(text.host), "%s", cases[i].host);
+        CHECK_OK(rdmux_address_resolve(&text, false, true, &addresses));
+
+        rdmux_address_explain_refusal(addresses, why, sizeof(why));
+
+        assert_non_null(strstr(why, "connection refused: nothing listens on port 7471"));
+        assert_int_equal(strstr(why, "loopback") != NULL, cases[i].is_remote);
+        freeaddrinfo(addresses);
+    }
+    char why[RDMUX_TEXT_MAX];
+    rdmux_address_explain_refusal(NULL, why, sizeof(why));
+    assert_string_equal(why, "connection refused");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -264,6 +293,7 @@ int main(void)
         cmocka_unit_test(a_listener_reports_its_address),
         cmocka_unit_test(a_listener_refuses_an_address_it_cannot_listen_on),
         cmocka_unit_test(a_connector_needs_a_host),
+        cmocka_unit_test(a_refusal_names_the_port_and_what_may_be_the_cause),
         cmocka_unit_test(a_connector_dials_all_addresses_of_a_name),
         cmocka_unit_test(an_unknown_name_ends_the_attempt),
     };

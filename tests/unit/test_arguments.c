@@ -263,6 +263,8 @@ static void wrong_arguments_of_a_region_are_refused(void **state)
     INVALID(rdmux_mr_export_to(scene.strange_mr, "anna", NULL), "out");
     INVALID(rdmux_mr_export_to(scene.strange_mr, "anna", &token), "authenticates");
     INVALID(rdmux_mr_revoke(NULL), "mr");
+    INVALID(rdmux_mr_suspend(NULL), "mr");
+    INVALID(rdmux_mr_resume(NULL, 0, 1), "mr");
     rdmux_mr_deregister(NULL);
     clear_scene(&scene);
 }
@@ -915,8 +917,9 @@ static void every_public_function_is_called_with_wrong_arguments(void **state)
     (void)state;
     static const char *const have_none[] = {
         /* no argument that could be wrong */
-        "rdmux_status_name", "rdmux_last_error",    "rdmux_version",        "rdmux_reason_name",
-        "rdmux_stage_name",  "rdmux_security_name", "rdmux_wc_opcode_name",
+        "rdmux_status_name",    "rdmux_last_error",        "rdmux_version",
+        "rdmux_reason_name",    "rdmux_stage_name",        "rdmux_security_name",
+        "rdmux_wc_opcode_name", "rdmux_log_category_name",
     };
     char *header = read_source("api/include/rdmux/rdmux.h");
     char *here = read_source("tests/unit/test_arguments.c");

@@ -9,9 +9,12 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/auxv.h>
+#include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { PATHS_MAX = 16, FILE_MAX = 16384, TURN_MS = 20 };
 
@@ -82,7 +85,7 @@ static void the_log_file_of_the_environment_is_appended_to(void **state)
 
     read_whole(path, text);
     for (int i = 0; i < 2; i++) {
-        (void)snprintf(expected, sizeof(expected), "rdmux[%d] info: fabric %d speaks\n",
+        (void)snprintf(expected, sizeof(expected), " rdmux[%d] info fabric: fabric %d speaks\n",
                        (int)getpid(), i);
         assert_non_null(strstr(text, expected));
     }
@@ -92,6 +95,142 @@ static void the_log_file_of_the_environment_is_appended_to(void **state)
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(folder), 0);
     assert_int_equal(unsetenv("RDMUX_LOG"), 0);
+}
+
+/* Reads what one fabric writes to a memory file in place of standard error, with this setting. */
+static void log_to_standard_error(const char *setting, struct logbook *book, char text[FILE_MAX])
+{
+    struct rdmux_fabric *fabric = NULL;
+    int saved = dup(STDERR_FILENO);
+    int file = memfd_create("stderr", MFD_CLOEXEC);
+    assert_true(saved >= 0 && file >= 0);
+    assert_int_equal(setenv("RDMUX_LOG", setting, 1), 0);
+    assert_int_equal(dup2(file, STDERR_FILENO), STDERR_FILENO);
+    enum rdmux_status status = open_outside(NULL, book, RDMUX_LOG_WARN, &fabric);
+    if (status == RDMUX_OK) {
+        rdmux_log(fabric, RDMUX_LOG_DEBUG, "endpoint 7: a detail");
+        rdmux_log(fabric, RDMUX_LOG_DEBUG, "a detail of %s", "\033[2J");
+        rdmux_log(fabric, RDMUX_LOG_TRACE, "endpoint 7: a trace");
+        rdmux_log_about(fabric, RDMUX_CATEGORY_FAILOVER, RDMUX_LOG_WARN, "endpoint 7: moves");
+        status = rdmux_fabric_close(fabric);
+    }
+    assert_int_equal(dup2(saved, STDERR_FILENO), STDERR_FILENO);
+    close(saved);
+    CHECK_OK(status);
+    ssize_t size = pread(file, text, FILE_MAX - 1, 0);
+    assert_true(size >= 0);
+    text[size] = '\0';
+    close(file);
+    assert_int_equal(unsetenv("RDMUX_LOG"), 0);
+}
+
+static void a_level_alone_logs_to_standard_error_with_time_and_category(void **state)
+{
+    (void)state;
+    char text[FILE_MAX];
+    char expected[96];
+
+    log_to_standard_error("debug", NULL, text);
+
+    (void)snprintf(expected, sizeof(expected), "Z rdmux[%d] debug endpoint: endpoint 7: a detail\n",
+                   (int)getpid());
+    assert_non_null(strstr(text, expected));
+    assert_non_null(strstr(text, "] debug fabric: a detail of ?[2J\n"));
+    assert_non_null(strstr(text, "] warn failover: endpoint 7: moves\n"));
+    assert_null(strstr(text, "a trace"));
+    unsigned year = 0;
+    unsigned micros = 0;
+    assert_int_equal(sscanf(text, "%4u-%*2u-%*2uT%*2u:%*2u:%*2u.%6uZ ", &year, &micros), 2);
+    assert_true(year >= 2020 && micros < 1000000);
+    log_to_standard_error("trace", NULL, text);
+    assert_non_null(strstr(text, "] trace endpoint: endpoint 7: a trace\n"));
+    log_to_standard_error("none", NULL, text);
+    assert_string_equal(text, "");
+}
+
+static void named_categories_are_the_only_ones(void **state)
+{
+    (void)state;
+    char text[FILE_MAX];
+
+    log_to_standard_error("debug@failover,memory", NULL, text);
+
+    assert_non_null(strstr(text, "] warn failover: endpoint 7: moves\n"));
+    assert_null(strstr(text, "a detail"));
+    check_refused("RDMUX_LOG", "debug@", RDMUX_INVALID, "\"debug@\"", "negotiation");
+    check_refused("RDMUX_LOG", "debug@failover,nothing", RDMUX_INVALID, "nothing", "negotiation");
+}
+
+static void a_program_with_a_hook_gets_the_lines_and_standard_error_none(void **state)
+{
+    (void)state;
+    struct logbook book = LOGBOOK_INIT;
+    char text[FILE_MAX];
+
+    log_to_standard_error("debug", &book, text);
+
+    assert_string_equal(text, "");
+    assert_int_equal(logbook_count(&book, "endpoint 7: a detail"), 1);
+}
+
+struct events {
+    size_t count;
+    struct rdmux_log_event last;
+    char line[64];
+};
+
+static void keep_event(void *user, const struct rdmux_log_event *event)
+{
+    struct events *events = user;
+    events->count++;
+    events->last = *event;
+    (void)snprintf(events->line, sizeof(events->line), "%s", event->line);
+}
+
+static void an_event_has_level_category_and_time(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        enum rdmux_log_category category;
+        const char *name;
+    } cases[] = {
+        { "endpoint 7: ended", RDMUX_CATEGORY_ENDPOINT, "endpoint" },
+        { "srq: refused", RDMUX_CATEGORY_ENDPOINT, "endpoint" },
+        { "listener *:7471: full", RDMUX_CATEGORY_LISTENER, "listener" },
+        { "region 3: revoked", RDMUX_CATEGORY_MEMORY, "memory" },
+        { "plug-in a.so: left out", RDMUX_CATEGORY_PROVIDER, "provider" },
+        { "cq: not watched", RDMUX_CATEGORY_FABRIC, "fabric" },
+    };
+    struct events events = { .count = 0 };
+    struct logbook book = LOGBOOK_INIT;
+    struct rdmux_fabric *fabric;
+    struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    attr.flags = RDMUX_FABRIC_NO_DEFAULT_PLUGINS | RDMUX_FABRIC_NO_SERVICE_THREAD;
+    attr.log = logbook_write;
+    attr.log_event = keep_event;
+    attr.log_user = &events;
+    attr.log_level = RDMUX_LOG_INFO;
+    CHECK_OK(rdmux_fabric_open(&attr, &fabric));
+    events.count = 0;
+
+    for (size_t i = 0; i < RDMUX_COUNT_OF(cases); i++) {
+        rdmux_log(fabric, RDMUX_LOG_WARN, "%s", cases[i].line);
+        rdmux_log(fabric, RDMUX_LOG_DEBUG, "nobody asked for this");
+
+        assert_int_equal(events.count, i + 1);
+        assert_string_equal(events.line, cases[i].line);
+        assert_int_equal(events.last.category, cases[i].category);
+        assert_int_equal(events.last.level, RDMUX_LOG_WARN);
+        assert_int_equal(events.last.size, sizeof(events.last));
+        assert_string_equal(rdmux_log_category_name(cases[i].category), cases[i].name);
+        assert_in_range(events.last.time_ns / 1000000000, (uint64_t)time(NULL) - 60,
+                        (uint64_t)time(NULL));
+    }
+    assert_string_equal(rdmux_log_category_name(RDMUX_CATEGORY_CONTROL), "control");
+    assert_string_equal(rdmux_log_category_name((enum rdmux_log_category)99), "?");
+    assert_int_equal(logbook_count(&book, ""), 0);
+    CHECK_OK(rdmux_fabric_close(fabric));
 }
 
 static void the_environment_raises_the_log_level_and_never_lowers_it(void **state)
@@ -120,9 +259,11 @@ static void a_log_file_that_cannot_be_opened_is_an_error(void **state)
 {
     (void)state;
     check_refused("RDMUX_LOG", "loud", RDMUX_INVALID, "\"loud\"", "debug or trace");
-    check_refused("RDMUX_LOG", "warning", RDMUX_INVALID, "\"warning\"", "LEVEL[:FILE]");
-    check_refused("RDMUX_LOG", "war", RDMUX_INVALID, "\"war\"", "LEVEL[:FILE]");
-    check_refused("RDMUX_LOG", ":/tmp/log", RDMUX_INVALID, "\":/tmp/log\"", "LEVEL[:FILE]");
+    check_refused("RDMUX_LOG", "warning", RDMUX_INVALID, "\"warning\"",
+                  "LEVEL[@CATEGORY,...][:FILE]");
+    check_refused("RDMUX_LOG", "war", RDMUX_INVALID, "\"war\"", "LEVEL[@CATEGORY,...][:FILE]");
+    check_refused("RDMUX_LOG", ":/tmp/log", RDMUX_INVALID, "\":/tmp/log\"",
+                  "LEVEL[@CATEGORY,...][:FILE]");
     check_refused("RDMUX_LOG", "warn:/no/such/folder/log", RDMUX_IO, "/no/such/folder/log",
                   strerror(ENOENT));
 }
@@ -376,6 +517,10 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_log_file_of_the_environment_is_appended_to),
+        cmocka_unit_test(a_level_alone_logs_to_standard_error_with_time_and_category),
+        cmocka_unit_test(named_categories_are_the_only_ones),
+        cmocka_unit_test(a_program_with_a_hook_gets_the_lines_and_standard_error_none),
+        cmocka_unit_test(an_event_has_level_category_and_time),
         cmocka_unit_test(the_environment_raises_the_log_level_and_never_lowers_it),
         cmocka_unit_test(a_log_file_that_cannot_be_opened_is_an_error),
         cmocka_unit_test(a_provider_is_used_if_the_environment_and_the_program_both_allow_it),

@@ -410,6 +410,12 @@ static void the_json_has_every_field(void **state)
     strcpy(candidates[0].peer_device, "eth1");
     candidates[0].security = RDMUX_SECURITY_TOKEN;
     candidates[0].cost_ns = 9000;
+    candidates[0].measured = 1;
+    candidates[0].sides = RDMUX_SIDE_HERE | RDMUX_SIDE_PEER;
+    candidates[0].latency_ns = 8000;
+    candidates[0].peer_latency_ns = 9000;
+    candidates[0].bandwidth = 4096000000;
+    candidates[0].peer_bandwidth = UINT64_MAX;
     candidates[0].native = RDMUX_CAP_SEND | RDMUX_CAP_READ;
     candidates[0].emulated = RDMUX_CAP_FETCH_ADD;
     candidates[1].software = 1;
@@ -437,12 +443,14 @@ static void the_json_has_every_field(void **state)
               "\"reason\":\"CHOSEN\",\"text\":\"9000 ns for 4096 "
               "bytes\",\"hint\":\"\",\"security\":\"token\","
               "\"cost_ns\":9000,\"rank\":1,\"native\":[\"send\",\"read\"],\"emulated\":[\"fetch_"
-              "add\"],\"software\":false},"
+              "add\"],\"software\":false,\"measured\":true,"
+              "\"here\":{\"latency_ns\":8000,\"bandwidth\":4096000000},"
+              "\"peer\":{\"latency_ns\":9000,\"bandwidth\":18446744073709551615}},"
               "{\"provider\":\"roce\",\"device\":\"rxe0\",\"peer_device\":\"\",\"stage\":\"match\","
               "\"reason\":\"SOFTWARE_DEVICE\",\"text\":\"soft\",\"hint\":\"name "
               "\\\"roce\\\"\",\"security\":\"none\","
               "\"cost_ns\":18446744073709551615,\"rank\":2,\"native\":[],\"emulated\":[],"
-              "\"software\":true}],"
+              "\"software\":true,\"measured\":false,\"here\":null,\"peer\":null}],"
               "\"text\":\"chosen: tcp eth0 (9000 ns for 4096 "
               "bytes)\",\"peer_address\":\"[2001:db8::1]:7471\"}");
     rdmux_explanation_free(explanation);

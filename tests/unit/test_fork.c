@@ -164,6 +164,8 @@ static int try_objects(struct scene *scene)
     EXPECT(rdmux_mr_find(pair->fabric_b, rdmux_mr_addr(scene->mr), 1, 0) == NULL);
     EXPECT_INVALID(rdmux_mr_export(scene->mr, &token));
     EXPECT_INVALID(rdmux_mr_revoke(scene->mr));
+    EXPECT_INVALID(rdmux_mr_suspend(scene->mr));
+    EXPECT_INVALID(rdmux_mr_resume(scene->mr, 0, 1));
     rdmux_mr_deregister(scene->mr);
     EXPECT_INVALID(rdmux_srq_destroy(scene->srq));
     EXPECT_INVALID(rdmux_cq_destroy(pair->cq_a));

@@ -282,9 +282,32 @@ static void a_frame_longer_than_allowed_is_refused(void **state)
     }
 }
 
+static void every_frame_has_a_name(void **state)
+{
+    (void)state;
+    const struct rdmux_hello hello = { .flags = 0 };
+    const struct rdmux_join join = { .index = 1 };
+    uint8_t bytes[RDMUX_HELLO_SIZE + RDMUX_JOIN_SIZE];
+    size_t named = 0;
+
+    rdmux_hello_encode(&hello, bytes);
+    assert_string_equal(rdmux_frame_name(bytes, RDMUX_HELLO_SIZE), "HELLO");
+    rdmux_join_encode(&join, bytes);
+    assert_string_equal(rdmux_frame_name(bytes, RDMUX_JOIN_SIZE), "JOIN");
+    assert_string_equal(rdmux_frame_name(bytes, 0), "?");
+    for (unsigned type = 0; type < 256; type++) {
+        const uint8_t frame[RDMUX_FRAME_HEADER_SIZE] = { (uint8_t)type };
+        named += strcmp(rdmux_frame_name(frame, sizeof(frame)), "?") != 0;
+    }
+    assert_int_equal(named, 27); /* those of docs/WIRE.md that are in use */
+    const uint8_t end[] = { RDMUX_FRAME_END };
+    assert_string_equal(rdmux_frame_name(end, sizeof(end)), "END");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_frame_has_a_name),
         cmocka_unit_test(a_hello_decodes_to_the_encoded_values),
         cmocka_unit_test(a_hello_has_the_bytes_of_the_specification),
         cmocka_unit_test(a_hello_cut_anywhere_is_refused_and_leaves_the_output_alone),

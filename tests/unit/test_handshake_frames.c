@@ -163,6 +163,7 @@ static size_t make_ranking(size_t *count)
     pair_offer(&acceptors, 2);
     pair_offer(&connectors, 3);
     *count = rdmux_match_paths(&acceptors, &connectors, 4096, matches);
+    matches[1].cost_is_measured = 1;
     return rdmux_ranking_encode(matches, *count, ranking);
 }
 
@@ -194,6 +195,7 @@ static void a_ranking_decodes_to_the_encoded_one_with_the_sides_swapped(void **s
         assert_int_equal(decoded_matches[i].reason, matches[i].reason);
         assert_int_equal(decoded_matches[i].stage, matches[i].stage);
         assert_int_equal(decoded_matches[i].cost_ns, matches[i].cost_ns);
+        assert_int_equal(decoded_matches[i].cost_is_measured, i == 1);
         assert_int_equal(decoded_matches[i].native, matches[i].native);
         assert_int_equal(decoded_matches[i].emulated, matches[i].emulated);
         assert_string_equal(decoded_matches[i].text, matches[i].text);

@@ -94,6 +94,10 @@ static void the_path_with_the_best_measured_figures_is_chosen(void **state)
     check_rank(3, "roce", RDMUX_REASON_SLOWER);
     check_rank(4, "shm", RDMUX_REASON_SLOWER);
     assert_int_equal(pair_candidate(&pair.connector, 1)->cost_ns, 1000 + 4096);
+    for (uint32_t rank = 1; rank <= 4; rank++) {
+        assert_int_equal(pair_candidate(&pair.acceptor, rank)->measured, 1);
+        assert_int_equal(pair_candidate(&pair.connector, rank)->measured, 1);
+    }
     assert_non_null(strstr(pair_candidate(&pair.connector, 4)->text, "measured; before it comes"));
 }
 

@@ -411,9 +411,37 @@ static void a_search_refuses_arguments_that_name_no_bytes(void **state)
     assert_int_equal(fake_fabric_destroy(fake), 0);
 }
 
+static void suspending_and_resuming_refuse_what_the_region_does_not_have(void **state)
+{
+    (void)state;
+    struct fake_fabric *fake = fake_fabric_create();
+    static unsigned char bytes[64];
+    struct rdmux_mr *mr = NULL;
+    assert_int_equal(
+        rdmux_mr_register(&fake->fabric, bytes, sizeof(bytes), RDMUX_ACCESS_REMOTE_READ, &mr),
+        RDMUX_OK);
+
+    assert_int_equal(rdmux_mr_suspend(NULL), RDMUX_INVALID);
+    assert_int_equal(rdmux_mr_resume(NULL, 0, 1), RDMUX_INVALID);
+    assert_int_equal(rdmux_mr_resume(mr, 0, 64), RDMUX_INVALID);
+    assert_non_null(strstr(rdmux_last_error(), "is not suspended"));
+    assert_int_equal(rdmux_mr_suspend(mr), RDMUX_OK);
+    assert_int_equal(rdmux_mr_suspend(mr), RDMUX_INVALID);
+    assert_non_null(strstr(rdmux_last_error(), "suspended already"));
+    assert_int_equal(rdmux_mr_resume(mr, 0, 0), RDMUX_INVALID);
+    assert_int_equal(rdmux_mr_resume(mr, 1, 64), RDMUX_INVALID);
+    assert_int_equal(rdmux_mr_resume(mr, SIZE_MAX, 2), RDMUX_INVALID);
+    assert_non_null(strstr(rdmux_last_error(), "within the"));
+    assert_int_equal(rdmux_mr_resume(mr, 63, 1), RDMUX_OK);
+
+    rdmux_mr_deregister(mr);
+    assert_int_equal(fake_fabric_destroy(fake), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(suspending_and_resuming_refuse_what_the_region_does_not_have),
         cmocka_unit_test(wrong_arguments_are_refused_and_create_nothing),
         cmocka_unit_test(a_null_argument_is_refused),
         cmocka_unit_test(a_region_is_registered_with_every_domain),

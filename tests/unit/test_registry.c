@@ -549,9 +549,51 @@ static void every_provider_has_a_line_in_the_offer(void **state)
     assert_int_equal(fake_fabric_destroy(fake), 0);
 }
 
+static void a_provider_on_request_is_probed_only_if_a_filter_names_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *says;
+        const char *filter; /* of the endpoint */
+        uint32_t is_named;  /* by the fabric's */
+        size_t paths;
+    } cases[] = {
+        { "no filter names it", "auto", 0, 1 },
+        { "another one is named", "tcp,other", 0, 1 },
+        { "it is negated", "!asks", 0, 1 },
+        { "the endpoint's filter names it", "tcp,asks", 0, RDMUX_OFFER_PATHS_MAX },
+        { "the fabric's filter names it", "", 1, RDMUX_OFFER_PATHS_MAX },
+    };
+    static const struct rdmux_provider_ops asks = { .name = "asks",
+                                                    .flags = RDMUX_PROVIDER_ON_REQUEST,
+                                                    .probe = probe_many };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(cases); i++) {
+        struct fake_fabric *fake = fake_fabric_create();
+        struct rdmux_offer *offer = calloc(1, sizeof(*offer));
+        assert_non_null(offer);
+        fake->fabric.registry.entries[0] = (struct rdmux_provider_entry){
+            .ops = &asks, .name = "asks", .is_named = cases[i].is_named
+        };
+        fake->fabric.registry.fabric = &fake->fabric;
+        fake->fabric.registry.count = 1;
+        strcpy(offer->filter[1], cases[i].filter);
+
+        rdmux_registry_offer_paths(&fake->fabric.registry, offer);
+
+        print_message("# %s\n", cases[i].says);
+        assert_int_equal(offer->path_count, cases[i].paths);
+        assert_int_equal(offer->paths[0].path.reason,
+                         cases[i].paths == 1 ? RDMUX_REASON_FILTERED : RDMUX_REASON_USABLE);
+        assert_string_equal(offer->paths[0].provider, "asks");
+        free(offer);
+        assert_int_equal(fake_fabric_destroy(fake), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_provider_on_request_is_probed_only_if_a_filter_names_it),
         cmocka_unit_test(the_tables_of_the_library_are_good),
         cmocka_unit_test(a_table_with_any_missing_operation_is_refused),
         cmocka_unit_test(a_table_of_another_abi_or_size_is_refused),

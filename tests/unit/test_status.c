@@ -225,7 +225,7 @@ static void a_line_reaches_the_hook_without_newline_and_the_file_with_one(void *
     assert_int_equal(seen.level, RDMUX_LOG_WARN);
     assert_string_equal(seen.line, "endpoint 7: is slow ");
     assert_true(pread(fake->fabric.hooks.log_fd, text, sizeof(text) - 1, 0) > 0);
-    assert_non_null(strstr(text, "warn: endpoint 7: is slow"));
+    assert_non_null(strstr(text, "warn endpoint: endpoint 7: is slow"));
     assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
     close(fake->fabric.hooks.log_fd);
     assert_int_equal(fake_fabric_destroy(fake), 0);

@@ -175,6 +175,30 @@ static void a_removed_region_is_denied_and_its_next_key_differs(void **state)
     clear_scene(scene);
 }
 
+static void a_suspended_region_is_denied_and_resumed_in_part(void **state)
+{
+    (void)state;
+    struct scene *scene = set_scene(RDMUX_ACCESS_REMOTE_READ);
+    struct rdmux_fabric *fabric = &scene->fake->fabric;
+    const uint32_t reads = RDMUX_ACCESS_REMOTE_READ;
+
+    rdmux_region_table_suspend(fabric, &scene->mr);
+    assert_int_equal(try(scene, scene->key, 0, 1, reads), RDMUX_DENIED);
+    rdmux_region_table_resume(fabric, &scene->mr, 100, 50);
+
+    assert_int_equal(try(scene, scene->key, 100, 50, reads), RDMUX_OK);
+    assert_int_equal(try(scene, scene->key, 149, 1, reads), RDMUX_OK);
+    assert_int_equal(try(scene, scene->key, 99, 1, reads), RDMUX_OUT_OF_RANGE);
+    assert_int_equal(try(scene, scene->key, 149, 2, reads), RDMUX_OUT_OF_RANGE);
+    assert_int_equal(try(scene, scene->key, 100, 50, RDMUX_ACCESS_REMOTE_WRITE), RDMUX_DENIED);
+
+    rdmux_region_table_suspend(fabric, &scene->mr);
+    assert_int_equal(try(scene, scene->key, 100, 50, reads), RDMUX_DENIED);
+    rdmux_region_table_resume(fabric, &scene->mr, 0, LENGTH);
+    assert_int_equal(try(scene, scene->key, 0, LENGTH, reads), RDMUX_OK);
+    clear_scene(scene);
+}
+
 static void a_region_without_entry_has_a_key_that_opens_nothing(void **state)
 {
     (void)state;
@@ -578,6 +602,7 @@ int main(void)
         cmocka_unit_test(only_the_rights_of_the_region_are_granted),
         cmocka_unit_test(a_key_with_any_bit_changed_is_denied),
         cmocka_unit_test(a_removed_region_is_denied_and_its_next_key_differs),
+        cmocka_unit_test(a_suspended_region_is_denied_and_resumed_in_part),
         cmocka_unit_test(a_region_without_entry_has_a_key_that_opens_nothing),
         cmocka_unit_test(atomics_are_executed_and_return_the_previous_value),
         cmocka_unit_test(a_bad_atomic_changes_nothing),

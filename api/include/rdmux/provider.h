@@ -116,6 +116,11 @@ enum {
      * rdmux_provider_is_paused(), so that messages wait at the peer. Without this flag endpoints of
      * such a provider cannot be paused. */
     RDMUX_PROVIDER_PAUSES = 1 << 7,
+    /* The provider has paths only where a path filter names it, of the fabric, the environment or
+     * the endpoint. Else probe is not called, and one line with the reason FILTERED stands for its
+     * paths. For providers that would load a large library, or whose devices rdmux reaches by
+     * itself. */
+    RDMUX_PROVIDER_ON_REQUEST = 1 << 8,
 };
 
 /* -------------------------------------------------------------------------------------- objects */
@@ -406,6 +411,16 @@ struct rdmux_provider_finding {
     const char *remedy; /* a command, or NULL */
 };
 
+/* What a provider's device, or the kernel, counts for an endpoint, see ep_figures. */
+struct rdmux_provider_figures {
+    uint32_t counted; /* RDMUX_COUNTED_*: the members that are filled in */
+    uint32_t spare0;
+    uint64_t retransmissions; /* since the path was connected */
+    uint64_t ecn_marks;       /* since the path was connected */
+    uint64_t credits;         /* now */
+    uint64_t spare[4];
+};
+
 struct rdmux_provider_mr_attr {
     void *addr;
     uint64_t length;
@@ -440,7 +455,7 @@ typedef size_t (*rdmux_fast_path_poll_fn)(struct rdmux_cq *cq, struct rdmux_wc *
 
 /*
  * The contract between a provider and the core. Every operation is set, except those of the fast
- * path, ep_leave, ep_enter and rdmacm. An operation that the fabric lacks points at its rdmux_unsupported_* function.
+ * path, ep_leave, ep_enter, ep_figures and rdmacm. An operation that the fabric lacks points at its rdmux_unsupported_* function.
  * So the core never tests for NULL, and the registry refuses a table with a hole.
  */
 struct rdmux_provider_ops {
@@ -624,6 +639,10 @@ struct rdmux_provider_ops {
      * also report what was done meanwhile. On a failure the endpoint ends: ep_quiesce and ep_close
      * follow, and no other operation. */
     enum rdmux_status (*ep_enter)(struct rdmux_provider_ep *ep);
+
+    /* Fills in what is counted for a connected endpoint outside of the core; *out is zeroed. It may
+     * take a system call for each socket. NULL, or a table that ends before it: nothing is. */
+    void (*ep_figures)(struct rdmux_provider_ep *ep, struct rdmux_provider_figures *out);
 };
 
 /* Bytes of the table in the first version of this header. The members behind it may be missing. */

@@ -44,11 +44,11 @@ extern "C" {
 
 /* The expansion of the RDMUX_*_INIT macros: all zero but size. */
 #ifdef __cplusplus
-#define RDMUX_INIT_OF(type)                       \
-    ([] {                                         \
-        struct type init_value = {};              \
-        init_value.size = (uint32_t)sizeof(type); \
-        return init_value;                        \
+#define RDMUX_INIT_OF(type)                                          \
+    ([] {                                                            \
+        struct type init_value = {};                                 \
+        init_value.size = static_cast<uint32_t>(sizeof(init_value)); \
+        return init_value;                                           \
     }())
 #else
 #define RDMUX_INIT_OF(type)                   \
@@ -301,13 +301,40 @@ enum rdmux_log_level {
     RDMUX_LOG_ERROR = 1, /* an operation is lost */
     RDMUX_LOG_WARN = 2,  /* an operation goes on, degraded */
     RDMUX_LOG_INFO = 3,  /* a path was chosen */
-    RDMUX_LOG_DEBUG = 4, /* per object */
+    RDMUX_LOG_DEBUG = 4, /* per object: also each step of a negotiation */
     RDMUX_LOG_TRACE = 5, /* per control message */
+};
+
+/* What a line of the log is about. Numbers are fixed; more may follow. */
+enum rdmux_log_category {
+    RDMUX_CATEGORY_FABRIC = 0,      /* the library itself: settings, threads, cqs */
+    RDMUX_CATEGORY_PROVIDER = 1,    /* plug-ins and devices */
+    RDMUX_CATEGORY_NEGOTIATION = 2, /* set-ups: dialling, offers, attempts, measuring */
+    RDMUX_CATEGORY_ENDPOINT = 3,    /* connected endpoints and their end */
+    RDMUX_CATEGORY_LISTENER = 4,    /* listeners and their pending connections */
+    RDMUX_CATEGORY_MEMORY = 5,      /* regions and their revocation */
+    RDMUX_CATEGORY_FAILOVER = 6,    /* moves, lost control channels */
+    RDMUX_CATEGORY_CONTROL = 7,     /* messages of control channels */
+};
+
+/* The name of a category, such as "negotiation"; "?" for an unknown one. Never NULL, never freed.
+ * Threads: any. */
+RDMUX_API const char *rdmux_log_category_name(enum rdmux_log_category category);
+
+/* One line of the log, for the duration of the call of a hook. */
+struct rdmux_log_event {
+    uint32_t size;
+    uint32_t level;    /* enum rdmux_log_level */
+    uint32_t category; /* enum rdmux_log_category */
+    uint32_t spare0;
+    uint64_t time_ns; /* since 1970-01-01 UTC, by the system's clock */
+    const char *line; /* without newline */
+    uint64_t spare[4];
 };
 
 /* rdmux_fabric_attr.flags */
 enum {
-    /* RDMUX_LOG, RDMUX_PATHS and RDMUX_PROVIDER_DIR have no effect. */
+    /* RDMUX_LOG, RDMUX_PATHS, RDMUX_PROVIDER_DIR and RDMUX_STATS have no effect. */
     RDMUX_FABRIC_IGNORE_ENVIRONMENT = 1 << 0,
     /* rdmux_fabric_progress() does the work of the service thread. Rules 8 and 10 of
      * docs/SEMANTICS.md hold only as long as the program calls it. */
@@ -319,6 +346,11 @@ enum {
      * where the path needs one: over ib, roce and iwarp nothing is copied or registered then. The
      * program keeps every region that covers bytes of the request until the request completes. */
     RDMUX_FABRIC_FIND_REGIONS = 1 << 4,
+    /* Shows the counts of the endpoints to other processes of this user, in a file that is replaced
+     * every 250 ms: `rdmux top` reads it. The environment does the same: RDMUX_STATS=1. The file is
+     * in $XDG_RUNTIME_DIR/rdmux, or else in /run/user/UID/rdmux or /tmp/rdmux-UID. The data path
+     * pays nothing; threads that sleep in a call, or on an armed descriptor, wake for it. */
+    RDMUX_FABRIC_SHARE_STATS = 1 << 5,
 };
 
 /* rdmux_fabric_auth.method */
@@ -389,8 +421,10 @@ struct rdmux_fabric_auth {
  *               (rdmux/verbs_plugin.h). They come before those of files: if both have a provider of
  *               the same name, that of the file is not used. The structs outlive the fabric.
  * log           Receives one line without newline. log_level: the most detailed level wanted.
- *               Environment: RDMUX_LOG=LEVEL[:FILE]; FILE receives the lines, too. Without a hook
- *               and a file the library is silent.
+ *               Environment: RDMUX_LOG=LEVEL[@CATEGORY,...][:FILE]; FILE receives the lines, too,
+ *               with the time and the category. Without FILE and without a hook, standard error
+ *               does. Without a hook and RDMUX_LOG the library is silent. CATEGORY: only lines of
+ *               these categories go to FILE or standard error.
  * allocate      Returns size bytes aligned for any type, or NULL. release gets pointers of
  *               allocate. Data and kernel mappings (regions, rings) do not come from it.
  * clock_ns      Monotonic nanoseconds. Used for timeouts and liveness, not on the data path.
@@ -398,6 +432,8 @@ struct rdmux_fabric_auth {
  *               getrandom(2).
  * auth          How connections authenticate. NULL: without authentication, every process that
  *               reaches a listener's port may connect, and the control channel is in clear.
+ * log_event     Receives the same lines with their time and category. `log` is not called then.
+ *               Its user is log_user.
  * thread_start  Called first on each thread of the library, to choose its processors, its priority
  *               and its name. name: "rdmux-service", "rdmux-worker" or, if peers authenticate and
  *               something connects, "rdmux-tls". rdmux_fabric_open() returns after the first two
@@ -432,7 +468,8 @@ struct rdmux_fabric_attr {
     size_t builtin_count;
     int (*thread_start)(void *user, const char *name);
     void *thread_user;
-    uint64_t spare[3];
+    void (*log_event)(void *user, const struct rdmux_log_event *event);
+    uint64_t spare[2];
 };
 #define RDMUX_FABRIC_ATTR_INIT RDMUX_INIT_OF(rdmux_fabric_attr)
 
@@ -462,9 +499,10 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_fabric_open(const struct rdmu
  */
 RDMUX_API enum rdmux_status rdmux_fabric_close(struct rdmux_fabric *fabric);
 
-/* Returns a descriptor that is readable when rdmux_fabric_progress() has work; -1 after fork. It
- * belongs to the library and lives as long as the fabric; the caller never reads or writes it. It
- * serves with RDMUX_FABRIC_NO_SERVICE_THREAD only. Threads: any. */
+/* Returns a descriptor that is readable when rdmux_fabric_progress() has work; -1 after fork, and
+ * in a build for systems without epoll (RDMUX_POSIX_ONLY). It belongs to the library and lives as
+ * long as the fabric; the caller never reads or writes it. It serves with
+ * RDMUX_FABRIC_NO_SERVICE_THREAD only. Threads: any. */
 RDMUX_API int rdmux_fabric_fd(struct rdmux_fabric *fabric);
 
 /*
@@ -595,7 +633,8 @@ struct rdmux_cq_attr {
 #define RDMUX_CQ_ATTR_INIT RDMUX_INIT_OF(rdmux_cq_attr)
 
 /* Creates a completion queue. attr NULL: all defaults. The caller destroys it before the fabric.
- * Threads: any. May sleep. Errors: RDMUX_INVALID, RDMUX_NO_MEMORY, RDMUX_IO. */
+ * Threads: any. May sleep. Errors: RDMUX_INVALID, RDMUX_NO_MEMORY, RDMUX_IO, RDMUX_UNSUPPORTED (the
+ * fabric has no service thread, in a build for systems without epoll). */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_cq_create(struct rdmux_fabric *fabric,
                                                              const struct rdmux_cq_attr *attr,
                                                              struct rdmux_cq **out);
@@ -806,6 +845,26 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_export_to(struct rdmux_mr 
  * Errors   RDMUX_INVALID
  */
 RDMUX_API enum rdmux_status rdmux_mr_revoke(struct rdmux_mr *mr);
+
+/*
+ * Takes the exported rights back for a while: tokens, keys and the peers' imports stay, and peers
+ * are not told. When it returns, no access by a peer to the bytes is under way over tcp or by this
+ * process's CPU, and a later one is refused as after rdmux_mr_revoke(): it ends its endpoint. The
+ * caller's bytes may be unmapped then, until rdmux_mr_resume(). A peer on the same host that maps
+ * the pages or copies by process_vm_readv(2) is trusted to keep away (RDMUX_ACCESS_NO_MAP avoids
+ * that); bytes that are no longer mapped fail its request.
+ * Threads  Any; one call of these two on a region at a time, and none of rdmux_mr_revoke(). Takes
+ *          some microseconds.
+ * Errors   RDMUX_INVALID (it is suspended already), RDMUX_UNSUPPORTED (the region is registered
+ *          with a device: ib, roce, iwarp)
+ */
+RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_suspend(struct rdmux_mr *mr);
+
+/* Gives the rights of a suspended region back, to length bytes at offset; an access to others stays
+ * refused until the region is suspended and resumed again. The bytes are mapped again. Threads: as
+ * rdmux_mr_suspend(). Errors: RDMUX_INVALID (it is not suspended; bytes that it does not have). */
+RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_resume(struct rdmux_mr *mr, size_t offset,
+                                                             size_t length);
 
 /* Revokes and ends the region, and unmaps memory of rdmux_mr_alloc(). A request that still names
  * the region has an undefined result; other memory is untouched. NULL is allowed. Threads: the last
@@ -1166,8 +1225,8 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_accept(struct rdmux_listener 
 
 /*
  * Rejects a connection. The peer's rdmux_connect() ends with RDMUX_REFUSED; rdmux_ep_info() or the
- * error text there show reason, a number of the application. The peer's text has only the length of
- * the private data; later versions may hand over the bytes. On a listener of rdma:// the private
+ * error text there show reason, a number of the application. The private data is there, too
+ * (rdmux_ep_info.private_data), if the connector used timeout 0. On a listener of rdma:// the private
  * data is that of rdma_cm. Without private data a reason other than 0 travels there as 4 bytes,
  * big-endian, and a connector takes 4 bytes for a reason.
  * Threads  Any.
@@ -1213,7 +1272,14 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_adopt(struct rdmux_fabric *fa
 
 /* ---------------------------------------------------------------------------------- explanation */
 
-/* One path that the negotiation considered. */
+/* rdmux_candidate.sides */
+enum {
+    RDMUX_SIDE_HERE = 1 << 0, /* this side has the path */
+    RDMUX_SIDE_PEER = 1 << 1, /* the peer has it */
+};
+
+/* One path that the negotiation considered. latency_ns and bandwidth are the figures with which
+ * each side offers it, 0: none. They are constants of the provider, or the device's own. */
 struct rdmux_candidate {
     uint32_t size;
     uint32_t reason;   /* enum rdmux_reason */
@@ -1228,8 +1294,14 @@ struct rdmux_candidate {
     uint64_t native;                  /* RDMUX_CAP_* */
     uint64_t emulated;                /* RDMUX_CAP_* */
     uint32_t software;
-    uint32_t rank; /* 1 = tried first; 0 = not ranked */
-    uint64_t spare[6];
+    uint32_t rank;            /* 1 = tried first; 0 = not ranked */
+    uint32_t measured;        /* 1: cost_ns was measured; 0: it follows from the figures below */
+    uint32_t sides;           /* RDMUX_SIDE_*: who has the path, usable or not */
+    uint32_t latency_ns;      /* this side's figure: half a round trip */
+    uint32_t peer_latency_ns; /* the peer's figure */
+    uint64_t bandwidth;       /* bytes per second, this side's figure */
+    uint64_t peer_bandwidth;
+    uint64_t spare[2];
 };
 
 /* Why an endpoint has its path. The caller owns it and frees it by rdmux_explanation_free(). It
@@ -1310,7 +1382,7 @@ struct rdmux_ep_info {
     uint32_t liveness_ms; /* in force */
     uint32_t epoch;       /* 1 for the first path, one more for each move */
     uint32_t data_sockets;
-    uint32_t private_length; /* of the peer's private data */
+    uint32_t private_length; /* of the peer's private data, or of that of its rejection */
     /* 0: the peer runs without service thread: its progress depends on its calls. */
     uint32_t peer_has_service;
     uint8_t private_data[RDMUX_PRIVATE_DATA_MAX];
@@ -1328,6 +1400,13 @@ struct rdmux_ep_info {
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_ep_info(struct rdmux_ep *ep,
                                                            struct rdmux_ep_info *out);
 
+/* rdmux_ep_stats.counted: what the present path counts. */
+enum {
+    RDMUX_COUNTED_RETRANSMISSIONS = 1 << 0,
+    RDMUX_COUNTED_ECN_MARKS = 1 << 1,
+    RDMUX_COUNTED_CREDITS = 1 << 2,
+};
+
 /* Counts since the endpoint was created. A count costs the data path one addition. */
 struct rdmux_ep_stats {
     uint32_t size;
@@ -1337,15 +1416,20 @@ struct rdmux_ep_stats {
     uint64_t writes;
     uint64_t reads;
     uint64_t atomics;
-    uint64_t bytes_sent;     /* payload of sends and writes accepted */
-    uint64_t bytes_received; /* payload of receives and reads completed */
-    uint64_t posts;          /* calls into the provider: one doorbell each */
-    uint64_t held;           /* requests that had to wait before the provider took them */
-    uint64_t again;          /* posts refused because a queue was full */
-    uint64_t service_slices; /* turns of the service thread on this endpoint's cq */
-    uint64_t moves;          /* failovers */
-    uint64_t system_calls;   /* made by the provider for this endpoint, where it counts them */
-    uint64_t spare[8];
+    uint64_t bytes_sent;      /* payload of sends and writes accepted */
+    uint64_t bytes_received;  /* payload of receives and reads completed */
+    uint64_t posts;           /* calls into the provider: one doorbell each */
+    uint64_t held;            /* requests that had to wait before the provider took them */
+    uint64_t again;           /* posts refused because a queue was full */
+    uint64_t service_slices;  /* turns of the service thread on this endpoint's cq */
+    uint64_t moves;           /* failovers */
+    uint64_t system_calls;    /* made by the provider for this endpoint, where it counts them */
+    uint64_t retransmissions; /* segments sent again (tcp), over all paths so far */
+    uint64_t ecn_marks;       /* segments that arrived at the peer with a congestion mark (tcp) */
+    uint64_t credits;         /* messages that may be sent now without waiting for a receive */
+    uint32_t counted;         /* RDMUX_COUNTED_*: which of these three the present path counts */
+    uint32_t spare1;
+    uint64_t spare[4];
 };
 #define RDMUX_EP_STATS_INIT RDMUX_INIT_OF(rdmux_ep_stats)
 

@@ -4,7 +4,8 @@
  * UCX: active messages, read in place, for small messages; tag matching into a given buffer for
  * large ones; put, get and atomics on registered memory. One thread polls the worker.
  *
- *   peer_ucx tcp|shm OP SIZE SECONDS
+ *   peer_ucx tcp|shm|tcp-watched OP SIZE SECONDS
+ *     (tcp-watched: UCX notices the end of the peer, as rdmux's provider ucx demands)
  *     pingpong    half a round trip in us
  *     sleep       the same; both sides sleep on the worker's descriptor
  *     rate        messages/s
@@ -34,6 +35,7 @@ struct side {
     ucp_rkey_h key;
     uint64_t remote_address;
     int descriptor; /* the worker's; -1: spin */
+    bool is_watched;
     size_t size;
     uint8_t *out;
     uint8_t *in;
@@ -303,6 +305,7 @@ static void open_context(struct side *side, const char *path, bool sleeps)
     ucp_config_t *config = NULL;
     must(ucp_config_read(NULL, NULL, &config), "ucp_config_read");
     bool shm = strcmp(path, "shm") == 0;
+    side->is_watched = strcmp(path, "tcp-watched") == 0;
     must(ucp_config_modify(config, "TLS", shm ? "shm" : "tcp"), "UCX_TLS");
     must(ucp_config_modify(config, "NET_DEVICES", shm ? "all" : "lo"), "UCX_NET_DEVICES");
     ucp_params_t params = {
@@ -319,6 +322,13 @@ static void open_context(struct side *side, const char *path, bool sleeps)
     if (sleeps) {
         must(ucp_worker_get_efd(side->worker, &side->descriptor), "ucp_worker_get_efd");
     }
+}
+
+static void peer_has_ended(void *user, ucp_ep_h ep, ucs_status_t status)
+{
+    (void)user;
+    (void)ep;
+    (void)status; /* a request fails with it, or all is done */
 }
 
 static void connect_sides(struct side *side)
@@ -351,8 +361,13 @@ static void connect_sides(struct side *side)
     memcpy(mine.key, packed, length);
     mine.address = (uint64_t)side->in;
     bench_exchange(side->bench, &mine, &theirs, sizeof(mine));
-    ucp_ep_params_t params = { .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
-                               .address = (ucp_address_t *)theirs.worker };
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .address = (ucp_address_t *)theirs.worker,
+        .err_mode = side->is_watched ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE,
+        .err_handler = { .cb = peer_has_ended },
+    };
     must(ucp_ep_create(side->worker, &params, &side->ep), "ucp_ep_create");
     must(ucp_ep_rkey_unpack(side->ep, theirs.key, &side->key), "ucp_ep_rkey_unpack");
     side->remote_address = theirs.address;
@@ -368,9 +383,11 @@ static void connect_sides(struct side *side)
 
 int main(int argc, char **argv)
 {
-    if (argc != 5 || (strcmp(argv[1], "tcp") != 0 && strcmp(argv[1], "shm") != 0)) {
-        bench_fail("usage: peer_ucx tcp|shm pingpong|sleep|rate|stream|write|read|fetch_add|"
-                   "fetch_adds SIZE SECONDS");
+    if (argc != 5 || (strcmp(argv[1], "tcp") != 0 && strcmp(argv[1], "shm") != 0 &&
+                      strcmp(argv[1], "tcp-watched") != 0)) {
+        bench_fail(
+            "usage: peer_ucx tcp|shm|tcp-watched pingpong|sleep|rate|stream|write|read|fetch_add|"
+            "fetch_adds SIZE SECONDS");
     }
     struct bench bench;
     const char *op = argv[2];

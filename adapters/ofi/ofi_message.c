@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The messages of an endpoint: memory, sending, receiving. */
+#include "adapters/ofi/ofi_internal.h"
+
+#include <rdma/fi_errno.h>
+
+static struct fid_mr *register_slab(struct ofi_domain *domain, struct ofi_slab *slab, size_t size,
+                                    int *result)
+{
+    struct fid_mr *mr = NULL;
+    *result = 0;
+    if ((domain->info->domain_attr->mr_mode & FI_MR_LOCAL) != 0) {
+        *result = fi_mr_reg(domain->domain, slab, size, FI_SEND | FI_RECV, 0, 0, 0, &mr, NULL);
+    }
+    return *result == 0 ? mr : NULL;
+}
+
+enum rdmux_status rdmux_ofi_slab_create(struct ofi_ep *ep)
+{
+    struct ofi_domain *domain = ofi_domain_of(ep);
+    struct rdmux_fabric *fabric = domain->base.base.fabric;
+    const size_t limit = domain->info->ep_attr->max_msg_size;
+    const uint32_t message_max = limit < OFI_MESSAGE_MAX ? (uint32_t)limit & ~UINT32_C(63)
+                                                         : OFI_MESSAGE_MAX;
+    const size_t head = (sizeof(struct ofi_slab) + 63) & ~(size_t)63;
+    const size_t size = head + (size_t)(OFI_RECEIVES + OFI_SENDS) * message_max;
+    struct ofi_slab *slab = rdmux_provider_allocate(fabric, size);
+    if (slab == NULL) {
+        rdmux_provider_error("ofi: no memory for %zu bytes of messages", size);
+        return RDMUX_NO_MEMORY;
+    }
+    int result;
+    slab->mr = register_slab(domain, slab, size, &result);
+    if (result != 0) {
+        rdmux_provider_release(fabric, slab);
+        return rdmux_ofi_error(domain, "fi_mr_reg", result);
+    }
+    slab->desc = slab->mr != NULL ? fi_mr_desc(slab->mr) : NULL;
+    slab->ep = ep;
+    slab->message_max = message_max;
+    for (int i = OFI_RECEIVES + OFI_SENDS - 1; i >= 0; i--) {
+        struct ofi_message *message = &slab->messages[i];
+        message->slab = slab;
+        message->bytes = (uint8_t *)slab + head + (size_t)i * message_max;
+        message->is_receive = i < OFI_RECEIVES;
+        ofi_message_push(message->is_receive ? &slab->unposted : &slab->free_sends, message);
+    }
+    ep->slab = slab;
+    ep->base.message_max = message_max;
+    ep->base.window = OFI_WINDOW;
+    return RDMUX_OK;
+}
+
+void rdmux_ofi_slab_post(struct ofi_slab *slab)
+{
+    while (slab->unposted != NULL) {
+        struct ofi_message *message = slab->unposted;
+        ssize_t result = fi_recv(slab->ep->ep, message->bytes, slab->message_max, slab->desc,
+                                 FI_ADDR_UNSPEC, &message->context);
+        if (result == -FI_EAGAIN) {
+            return; /* the next poll goes on */
+        }
+        if (result != 0) {
+            rdmux_ofi_fail(slab->ep, RDMUX_IO, "fi_recv", result);
+            return;
+        }
+        slab->unposted = message->next;
+        message->next = NULL;
+        message->has_arrived = false;
+        if (slab->oldest == NULL) {
+            slab->oldest = message;
+        } else {
+            slab->newest->next = message;
+        }
+        slab->newest = message;
+    }
+}
+
+struct ofi_message *rdmux_ofi_slab_next(struct ofi_slab *slab)
+{
+    struct ofi_message *message = slab->oldest;
+    if (message == NULL || !message->has_arrived) {
+        return NULL;
+    }
+    slab->oldest = message->next;
+    return message;
+}
+
+void rdmux_ofi_slab_bury(struct ofi_cq *cq, struct ofi_slab *slab)
+{
+    slab->ep = NULL;
+    if (slab->mr != NULL) {
+        (void)fi_close(&slab->mr->fid);
+        slab->mr = NULL;
+    }
+    rdmux_list_append(&cq->slabs, &slab->buried);
+}
+
+void rdmux_ofi_slab_free_buried(struct ofi_cq *cq)
+{
+    struct rdmux_fabric *fabric = cq->base.base.base.domain->fabric;
+    while (!rdmux_list_empty(&cq->slabs)) {
+        struct ofi_slab *slab = RDMUX_CONTAINER(cq->slabs.next, struct ofi_slab, buried);
+        rdmux_node_remove(&slab->buried);
+        rdmux_provider_release(fabric, slab);
+    }
+}
+
+uint8_t *rdmux_ofi_take(struct framed_ep *base)
+{
+    struct ofi_slab *slab = ((struct ofi_ep *)base)->slab;
+    struct ofi_message *message = slab->free_sends;
+    if (message == NULL) {
+        return NULL;
+    }
+    slab->free_sends = message->next;
+    return message->bytes;
+}
+
+enum rdmux_status rdmux_ofi_send(struct framed_ep *base, uint8_t *bytes, uint32_t length)
+{
+    struct ofi_ep *ep = (struct ofi_ep *)base;
+    struct ofi_slab *slab = ep->slab;
+    struct ofi_message
+        *message = &slab->messages[(size_t)(bytes - slab->messages[0].bytes) / slab->message_max];
+    const bool is_injected = length <= ep->inject_max;
+    ssize_t result = is_injected
+                         ? fi_inject(ep->ep, bytes, length, ep->peer)
+                         : fi_send(ep->ep, bytes, length, slab->desc, ep->peer, &message->context);
+    base->base.system_calls++;
+    if (result == -FI_EAGAIN) {
+        return RDMUX_AGAIN;
+    }
+    if (result != 0) {
+        rdmux_ofi_fail(ep, RDMUX_FLUSHED, is_injected ? "fi_inject" : "fi_send", result);
+        return RDMUX_IO;
+    }
+    if (base->rings) {
+        rdmux_ofi_bell_ring(ep);
+    }
+    if (is_injected) {
+        ofi_message_push(&slab->free_sends, message);
+        rdmux_framed_sent(base);
+    }
+    return RDMUX_OK;
+}

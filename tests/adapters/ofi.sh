@@ -1,0 +1,174 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+#
+# The adapter ofi: what loading libfabric leaves as it was, the conformance suite over each of
+# libfabric's providers that needs no device, and the examples over one of them. Prints TAP.
+#
+#   ofi.sh [PATTERN]   the cases whose name matches the pattern (a bash regular expression)
+#
+# With RDMUX_TEST_LEVEL=thorough the whole suite runs over each provider, polling and sleeping, and
+# over libfabric's verbs on soft RoCE in a guest (tests/soft_rdma).
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+# shellcheck source=scripts/lib.sh
+. "$root/scripts/lib.sh"
+build=${RDMUX_BUILD:-$root/build/dev}
+rdmux=$build/bin/rdmux
+wanted=${1:-}
+level=${RDMUX_TEST_LEVEL:-normal}
+patience=${RDMUX_PATIENCE:-4}
+unset RDMUX_PATHS RDMUX_LOG FI_PROVIDER FI_PROVIDER_PATH
+
+if [[ ! -e $build/lib/rdmux/rdmux-ofi.so ]]; then
+    echo '1..0 # SKIP the plug-in rdmux-ofi.so was not built: libfabric-dev is not installed'
+    exit 77
+fi
+
+fail() {
+    printf '%s\n' "$*"
+    return 1
+}
+
+# ------------------------------------------------------------------------------------- conformance
+
+# All rules but those that a provider below breaks (docs/ADAPTERS.md): the sockets by which libfabric
+# wakes itself stay open on exec, shm has none; net and ofi_rxm cannot wake a sleeper; shm crashes
+# between two endpoints of one process.
+rules_of() {
+    local broken='15\.7'
+    case $1 in
+    shm) broken='15\.10' ;;
+    net | *ofi_rxm) broken='15\.7|13\.8|13\.12' ;;
+    esac
+    "$rdmux" conformance --list-rules | cut -f1 | grep -vxE "$broken" | paste -sd,
+}
+
+# conforms HOW PROVIDER SUITE...: each suite in a run of its own; or all rules of rules_of.
+conforms() {
+    local suite selection
+    for suite in "${@:3}"; do
+        case $suite in
+        all) selection=(--rules "$(rules_of "$2")") ;;
+        [0-9]*) selection=(--rules "$suite") ;;
+        *) selection=(--case "$suite") ;;
+        esac
+        FI_PROVIDER=$2 timeout 1800 "$rdmux" conformance --provider ofi --quick \
+            --patience "$patience" --seed 1 --wait "$1" "${selection[@]}" || return
+    done
+}
+
+# libfabric's verbs on soft RoCE. A guest has one processor: its processes wait asleep. Left out are the
+# suites in which a process gives up rights or forks: libfabric has opened the device by then, whose
+# driver takes no requests from a process with other credentials (docs/ADAPTERS.md).
+conforms_on_soft_roce() {
+    local linux
+    linux=$("$root/tests/soft_rdma/kernel") || return
+    # shellcheck disable=SC2016
+    printf '%s\n' '. /run/host/inside.sh' 'cd /' \
+        'export RDMUX_PATHS=ofi FI_PROVIDER=verbs' \
+        '"$RDMUX_BUILD/bin/rdmux" info' \
+        'for suite in transfer atomic limits flags edges library goodbye batch counts small; do' \
+        '    "$RDMUX_BUILD/bin/rdmux" conformance --provider ofi --quick --patience 8 --seed 1 \
+                --wait sleep --case "$suite" || exit' \
+        'done' \
+        >"$scratch/guest"
+    "$root/tests/soft_rdma/guest" --linux "$linux" --seconds 1500 --with "$build/bin" \
+        --with "$build/lib" --env "RDMUX_BUILD=$build" "$scratch/guest"
+}
+
+# ------------------------------------------------------------------------------------ what is shown
+
+info_names_the_library() {
+    RDMUX_PATHS=ofi "$rdmux" info --json >"$scratch/info"
+    cat "$scratch/info"
+    grep -q '"provider":"ofi"[^}]*"text":"libfabric [0-9.]*, provider ' "$scratch/info"
+}
+
+without_a_request_it_is_left_alone() {
+    "$rdmux" info --json | grep -q '"provider":"ofi"[^}]*"reason":"FILTERED"'
+}
+
+without_providers_the_reason_is_told() {
+    FI_PROVIDER=none RDMUX_PATHS=ofi "$rdmux" info --json >"$scratch/info"
+    cat "$scratch/info"
+    grep -q '"provider":"ofi"[^}]*"reason":"NO_DEVICE"[^}]*FI_PROVIDER' "$scratch/info"
+}
+
+rdmux_is_no_path_of_itself() {
+    FI_PROVIDER_PATH=$build/lib/libfabric RDMUX_PATHS=ofi "$rdmux" info --json >"$scratch/info"
+    cat "$scratch/info"
+    grep -q '"device":"tcp:' "$scratch/info" && ! grep -q '"device":"rdmux' "$scratch/info"
+}
+
+# A server that has all paths: libfabric's are candidates, and are not taken before rdmux's own.
+explain_shows_candidates() {
+    local server address='' status=0
+    RDMUX_PATHS=auto,ofi "$rdmux" serve 127.0.0.1:0 >"$scratch/serve" &
+    server=$!
+    until address=$(sed -n 's/^listening on //p' "$scratch/serve") && [[ -n $address ]]; do
+        kill -0 "$server" || return
+        sleep 0.02
+    done
+    RDMUX_PATHS=tcp,ofi "$rdmux" explain --json "$address" >"$scratch/explanation" || status=$?
+    kill "$server"
+    wait "$server" || true
+    cat "$scratch/explanation"
+    ((status == 0)) || return
+    jq -e '.chosen.provider == "tcp" and (.candidates | map(select(.provider == "ofi")) | length > 0 and
+        all(.reason != "CHOSEN" and (.text | length) > 0))' "$scratch/explanation"
+}
+
+when_wanted() { # NAME COMMAND...
+    [[ -n $wanted && ! $1 =~ $wanted ]] || tap "$@"
+}
+
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/rdmux-ofi.XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+
+providers=()
+for provider in tcp net sockets shm 'tcp;ofi_rxm'; do
+    if FI_PROVIDER=$provider RDMUX_PATHS=ofi "$rdmux" info --json |
+        grep -q '"provider":"ofi"[^}]*"reason":"NO_DEVICE"'; then
+        tap_skip "everything over $provider" "this libfabric has no provider of that name"
+    else
+        providers+=("$provider")
+    fi
+done
+for provider in "${providers[@]}"; do
+    when_wanted "libfabric's $provider changes nothing in the process" \
+        env FI_PROVIDER="$provider" "$build/tests/adapters/unchanged" ofi
+done
+when_wanted 'rdmux info names the version of libfabric' info_names_the_library
+when_wanted 'without a request libfabric is left alone' without_a_request_it_is_left_alone
+when_wanted 'where libfabric has no provider, the reason is told' without_providers_the_reason_is_told
+when_wanted 'explain shows candidates of libfabric' explain_shows_candidates
+if [[ -e $build/lib/libfabric/librdmux-fi.so ]]; then
+    when_wanted 'rdmux as a provider of libfabric is no path of rdmux' rdmux_is_no_path_of_itself
+fi
+
+# Normal runs have the cases in which the network below matters; over tcp, whose cost is the least,
+# more of them. The whole suite takes tcp 100 s of a processor, polling, most of them in libfabric's
+# initialisation, which reads /proc/kallsyms in each process.
+for provider in "${providers[@]}"; do
+    for how in poll sleep; do
+        case $level-$provider-$how in
+        thorough-*) suites=(all) ;;
+        *-tcp-poll) suites=(transfer failure revoke srq) ;;
+        *-tcp-sleep) suites=(wakeup asleep) ;;
+        *-poll) suites=(transfer) ;;
+        *-net-sleep | *ofi_rxm-sleep) suites=(srq) ;; # which look every millisecond
+        *-sleep) suites=(wakeup) ;;
+        esac
+        when_wanted "$provider keeps the rules ($how)" conforms "$how" "$provider" "${suites[@]}"
+    done
+done
+if [[ $level == thorough ]]; then
+    when_wanted 'verbs on soft RoCE keeps the rules' conforms_on_soft_roce
+fi
+for name in pingpong_tells_half_a_round_trip file_copy_copies_files_of_any_size \
+    kv_store_keeps_what_was_put rpc_serves_four_clients allreduce_sums_on_every_rank \
+    event_loop_tells_every_line_to_every_member; do
+    when_wanted "${name//_/ } (ofi)" bash "$root/tests/examples/run.sh" "$name" ofi
+done
+tap_end

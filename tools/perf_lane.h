@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* A lane: one endpoint of a measurement with its memory, receives and window. Each lane belongs to
+ * a worker: a thread with a completion queue of its own that drives one lane or several. */
+#ifndef RDMUX_TOOL_PERF_LANE_H
+#define RDMUX_TOOL_PERF_LANE_H
+
+#include "client.h"
+#include "perf.h"
+#include "perf_memory.h"
+#include "stats.h"
+#include "timer.h"
+
+#include <pthread.h>
+
+enum { PERF_RECEIVE_BATCH = 16 }; /* receives reposted together, at most */
+
+/* What the threads of a measurement share. */
+struct perf_shared {
+    const struct perf_options *options;
+    struct rdmux_fabric *fabric;
+    atomic_bool stop;   /* end the measurement now */
+    atomic_bool failed; /* a lane has failed */
+    atomic_bool told;   /* see struct client */
+    pthread_barrier_t barrier;
+    unsigned worker_count;
+    struct perf_worker *workers;
+    int changed_fd;        /* eventfd: a worker has begun to measure, or has ended */
+    atomic_uint measuring; /* workers that have begun */
+    atomic_uint ended;     /* workers that have ended */
+    struct timer timer;    /* latency tests: chosen by the first worker */
+    uint32_t group_size;   /* operations timed together */
+    atomic_uint exit_code; /* of the first lane that failed */
+};
+
+/* Detects the end of a period without a clock read per message: reads the clock about once in
+ * a millisecond. */
+struct perf_alarm {
+    uint64_t end_ns;
+    uint64_t last_ns;
+    uint64_t step; /* requests between two clock reads */
+    uint64_t next_number;
+};
+
+/* A window of requests, posted in batches of prepared work requests. */
+struct perf_window {
+    struct rdmux_wr *wrs; /* `batch` entries */
+    struct rdmux_sge *sges;
+    uint32_t batch;
+    uint32_t slot;        /* slot of the next request */
+    uint64_t signal_mask; /* request n is signaled if (n + 1) & signal_mask is 0 */
+    uint64_t limit;       /* requests to post; UINT64_MAX: until the alarm rings */
+    struct perf_alarm alarm;
+};
+
+struct perf_lane {
+    struct client client;
+    struct perf_shared *shared;
+    struct perf_worker *worker;
+    struct proto_perf_request request;
+    struct perf_layout layout;
+    struct perf_memory memory;
+    struct rdmux_remote *remote;
+    uint64_t target_offset; /* offset of the area at the server */
+    uint32_t inline_flag;   /* RDMUX_INLINE if the size allows it */
+    struct perf_window window;
+
+    /* Counts since PERF_READY. Requests are numbered from 0; their context is number + 1. */
+    uint64_t posted;
+    uint64_t completed;    /* all requests below this number are done */
+    uint64_t answers;      /* messages received: answers of a ping-pong, the server's sends */
+    uint64_t acknowledged; /* verified writes; operations of the server that are no sends */
+    uint64_t wrong;        /* messages and results with wrong contents */
+
+    /* Operations done, for the thread that watches; a lower bound that is behind by one poll. */
+    _Atomic uint64_t published[PERF_WAY_COUNT];
+
+    uint32_t receives_taken; /* not reposted yet */
+    uint32_t repost_batch;
+    uint32_t next_receive; /* slot of the receive posted next */
+    struct rdmux_sge receive_sges[PERF_RECEIVE_BATCH];
+    struct rdmux_wr receive_wrs[PERF_RECEIVE_BATCH];
+
+    bool server_started; /* the server has read PERF_START, and posts */
+    uint64_t ready_ns;   /* time of PERF_READY */
+    bool message_here;   /* a control message was received into `message` */
+    uint8_t message[PROTO_CONTROL_MAX];
+    size_t message_length;
+
+    uint64_t first_posted; /* counts when the measurement began */
+    uint64_t first_answers;
+    struct proto_perf_result result;
+};
+
+struct perf_worker {
+    struct perf_shared *shared;
+    unsigned index;
+    pthread_t thread;
+    struct rdmux_cq *cq;
+    struct perf_lane *lanes;
+    size_t lane_count;
+    struct stats *stats; /* latency tests: ticks per operation */
+    uint64_t start_ns;   /* the measurement of this worker */
+    uint64_t end_ns;
+    uint64_t start_cpu_ns; /* of the process */
+    uint64_t end_cpu_ns;
+    bool has_waited;
+    uint64_t waited_ns; /* timer_waited_ns() of the measurement */
+};
+
+/* Counts a worker in one of the two counters above, and wakes the thread that watches. */
+void perf_signal_change(struct perf_shared *shared, atomic_uint *counter);
+
+/* Returns whether sends and writes are answered in kind; the latency is half of a round trip. */
+static inline bool perf_is_ping_pong(const struct proto_perf_request *request)
+{
+    return request->test == PERF_LATENCY && (request->op == PERF_SEND || request->op == PERF_WRITE);
+}
+
+/* Connects over the worker's cq, allocates the memory, posts receives, sends the request and
+ * imports the server's memory. On failure prints the error and returns the exit code;
+ * perf_lane_close() follows in any case. */
+int perf_lane_open(struct perf_lane *lane, struct perf_worker *worker);
+void perf_lane_close(struct perf_lane *lane);
+
+/* Run by the worker's thread, once all its lanes are open. Each prints the error on failure and
+ * returns false. perf_run_latency() and perf_run_rate() do the whole measurement, up to the
+ * server's results. */
+bool perf_warm_up_latency(struct perf_worker *worker);
+bool perf_run_latency(struct perf_worker *worker);
+bool perf_run_rate(struct perf_worker *worker);
+
+#endif
