@@ -531,8 +531,7 @@ enum rdmux_status rdmux_mr_resume(struct rdmux_mr *mr, size_t offset, size_t len
     }
     if (length == 0 || !rdmux_is_within(offset, length, mr->length)) {
         return rdmux_fail(RDMUX_INVALID, "resume: %zu bytes at %zu are not %s region of %zu",
-                          length, offset, length == 0 ? "a part of the" : "within the",
-                          mr->length);
+                          length, offset, length == 0 ? "a part of the" : "within the", mr->length);
     }
     rdmux_region_table_resume(mr->fabric, mr, offset, length);
     mr->is_suspended = false;

@@ -42,7 +42,7 @@ struct target_entry {
     unsigned char *addr;
     uint64_t from, length; /* accesses begin at or behind `from`, and end before `length` */
     uint32_t access;       /* RDMUX_ACCESS_REMOTE_* granted to software */
-    uint32_t next_free; /* fabric->lock */
+    uint32_t next_free;    /* fabric->lock */
 };
 
 struct rdmux_region_table {
