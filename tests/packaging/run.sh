@@ -121,7 +121,8 @@ packages_have_what_is_installed() {
 is_split_as_debian_does() {
     local name bad=0 pattern
     local -A only=([librdmux0]='/librdmux\.so\.0(\.[0-9.]+)?$' [rdmux-tools]='^\./usr/(bin/|share/man/man1/)'
-        [librdmux-dev]='^\./usr/(include/|share/|lib.*(\.a|/librdmux\.so|/cmake/.*|\.pc)$)')
+        [librdmux-dev]='^\./usr/(include/|share/|lib.*(\.a|/librdmux\.so|/cmake/.*|\.pc)$)'
+        [rdmux-fi]='/libfabric/librdmux-fi\.so$')
     for name in $(all_packages); do
         pattern=${only[$name]-/rdmux/$name\\.so$}
         if files_of "$name" | grep -vE "$pattern"; then
@@ -154,10 +155,16 @@ debian_has_what_they_need() {
     }
 }
 
+# The scripts need a shell, which the root lacks. cpack writes them for each package with a library below
+# /usr/lib, also where ldconfig does not look.
 packages_remove() {
-    local name
+    local scripts=("$clean"/var/lib/dpkg/info/*.post{inst,rm})
+    if grep -hvE '^(#|set -e$|if \[|fi$|exit 0$|$)|^[[:space:]]*ldconfig$' "${scripts[@]}"; then
+        echo '^ is in a script of a package, which ran nothing but ldconfig'
+        return 1
+    fi
     # shellcheck disable=SC2046
-    rm -f "$clean"/var/lib/dpkg/info/librdmux0.p* && to_clean_root --purge $(all_packages) && [[ -z $(find "$clean/usr" ! -type d 2>/dev/null) ]]
+    rm -f "${scripts[@]}" && to_clean_root --purge $(all_packages) && [[ -z $(find "$clean/usr" ! -type d 2>/dev/null) ]]
 }
 
 consumer_builds_in_the_root() {
