@@ -165,7 +165,7 @@ long rdmux_processors(void);
 int rdmux_random_bytes(void *out, size_t size);
 /* Returns whether the program has rights that its user lacks, as one that is set-user-ID. */
 bool rdmux_process_is_secure(void);
-/* As getenv(3), but NULL in such a program. */
+/* Returns a variable of the environment; NULL in such a program, or if it is not set. */
 const char *rdmux_environment(const char *name);
 /* Returns the name of the program's file, without its folder; "": not known. */
 const char *rdmux_process_name(void);
