@@ -355,6 +355,27 @@ interrupted() {
     started+=("$client")
 }
 
+# The masks of a process by name, as in /proc/PID/status, have SIGINT.
+has_interrupt() {
+    local mask
+    mask=$(sed -n "s/^$2:[[:space:]]*//p" "/proc/$1/status" 2>/dev/null)
+    ((0x${mask:-0} & 2))
+}
+
+# The process reads its signals from a descriptor; before, this shell has them ignored.
+reads_signals() {
+    has_interrupt "$1" SigBlk
+}
+
+has_read_its_signals() {
+    ! has_interrupt "$1" ShdPnd
+}
+
+# rate_tests COUNT: the server has begun that many.
+rate_tests() {
+    (($(grep -c 'perf send rate, 8 bytes$' "$log.err") == $1))
+}
+
 a_signal_ends_a_measurement() {
     local client signal
     start_server
@@ -376,23 +397,22 @@ a_signal_ends_a_measurement() {
     json '.interrupted and (.runs | length) >= 2'
     each 'true'
     interrupted --reverse --test rate --seconds 100 --json
-    wait_until grep -q 'perf send rate, 8 bytes$' "$log.err"
-    sleep 0.1
+    wait_until rate_tests 1
     kill -INT "$client"
     ends "$client" "$end_limit"
     [[ $status == 130 ]] || fail "status $status: $(cat "$scratch/err")"
     # A server that does not answer keeps nobody: the second signal ends the command.
     interrupted --test rate --seconds 100
-    wait_until grep -q 'perf send rate, 8 bytes$' "$log.err"
+    wait_until rate_tests 2
     kill -STOP "$server"
     kill -INT "$client"
-    sleep 0.2
+    wait_until has_read_its_signals "$client"
     kill -INT "$client"
     ends "$client" 5
     [[ $status == 130 ]] || fail "status $status: $(cat "$scratch/err")"
     # So does the first one before anything is measured.
     interrupted --test rate --seconds 100
-    sleep 0.2
+    wait_until reads_signals "$client"
     kill -INT "$client"
     ends "$client" 5
     [[ $status == 130 ]] || fail "status $status: $(cat "$scratch/err")"
@@ -401,10 +421,12 @@ a_signal_ends_a_measurement() {
 }
 
 progress_on_a_terminal() {
-    script -qec "'$rdmux' perf '$address' --test latency --seconds 0.7" "$scratch/terminal" >/dev/null </dev/null ||
-        fail "$(cat -v "$scratch/terminal")"
-    grep -qE $'\r''send latency, 8, over shm: 0\.[0-9] of 0\.7 s, [0-9.]+ us on average' "$scratch/terminal" ||
-        fail "no progress: $(cat -v "$scratch/terminal")"
+    script -qfec "exec '$rdmux' perf '$address' --test latency --seconds 100" "$scratch/terminal" >/dev/null </dev/null &
+    local shown=$!
+    started+=("$shown")
+    wait_until grep -qsE $'\r''send latency, 8, over shm: [0-9.]+ of 100 s, [0-9.]+ us on average' "$scratch/terminal"
+    kill -INT "$(cat "/proc/$shown/task/$shown/children")"
+    ends "$shown" "$end_limit"
     grep -q 'half round trip' "$scratch/terminal" || fail "no report: $(cat -v "$scratch/terminal")"
     expect 0 perf "$address" --test latency --seconds 0.3
     ! grep -q $'\r' "$scratch/err" || fail 'progress, but no terminal'
