@@ -43,6 +43,7 @@ enum {
     DEFAULT_DEPTH = 64,
     DEPTH_MAX = 65536,
     DEFAULT_MAX_SGE = 4,
+    DEFAULT_MAX_INLINE = 256, /* room for them; a path may grant less */
     LEAST_LIVENESS_MS = 100,
     DEFAULT_FAILOVER_ATTEMPTS = 64,
     DEFAULT_FAILOVER_TIME_MS = 30000,
@@ -123,7 +124,7 @@ enum rdmux_status rdmux_ep_attr_check(const struct rdmux_ep_attr *from, struct r
     if (status != RDMUX_OK) {
         return status;
     }
-    if (to->max_inline < RDMUX_INLINE_MIN) {
+    if (to->max_inline != 0 && to->max_inline < RDMUX_INLINE_MIN) {
         to->max_inline = RDMUX_INLINE_MIN;
     } else if (to->max_inline > RDMUX_INLINE_MAX) {
         to->max_inline = RDMUX_INLINE_MAX;
@@ -208,9 +209,10 @@ enum rdmux_status rdmux_ep_create(struct rdmux_fabric *fabric, struct rdmux_cq *
     ep->info.recv_depth = attr->srq == NULL ? attr->recv_depth : 0;
     ep->info.max_send_sge = attr->max_send_sge;
     ep->info.max_recv_sge = attr->max_recv_sge;
-    ep->info.max_inline = attr->max_inline;
+    ep->limits.max_inline = attr->max_inline != 0 ? attr->max_inline : RDMUX_INLINE_MIN;
+    ep->info.max_inline = (uint32_t)ep->limits.max_inline;
     status = rdmux_ring_create(fabric, &ep->send, attr->send_depth, attr->max_send_sge,
-                               attr->max_inline);
+                               attr->max_inline != 0 ? attr->max_inline : DEFAULT_MAX_INLINE);
     if (status != RDMUX_OK) {
         goto release_secrets;
     }

@@ -131,7 +131,6 @@ enum rdmux_status rdmux_setup_make_endpoint(struct rdmux_fabric *fabric, struct 
     if (status != RDMUX_OK) {
         return status;
     }
-    ep->limits.max_inline = attr->max_inline;
     if (rdmacm) {
         offered.local = NULL; /* the route determines the device */
     }

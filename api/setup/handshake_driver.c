@@ -56,7 +56,6 @@ static void fill_info(struct rdmux_ep *ep)
     const struct rdmux_handshake_granted *granted = rdmux_handshake_granted(setup->handshake);
     const struct rdmux_offer *peer = rdmux_handshake_peer_offer(setup->handshake);
     const struct rdmux_hello *hello = rdmux_handshake_peer_hello(setup->handshake);
-    const struct rdmux_offer_path *path = &setup->offer->paths[setup->attempt.ours];
     fill_path_info(ep);
     info->max_send = granted->max_send;
     info->max_recv = granted->max_recv;
@@ -76,14 +75,7 @@ static void fill_info(struct rdmux_ep *ep)
              rdmux_channel_identity(ep->channel));
     ep->limits.max_send = granted->max_send;
     ep->limits.max_recv = granted->max_recv;
-    bool needs_keys = (ep->setup->attempt.path->ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) != 0;
-    /* With failover the core keeps a copy of the bytes, and no path gets them inline. */
-    if (!needs_keys && info->failover == 0 && path->path.max_inline != 0 &&
-        ep->limits.max_inline > path->path.max_inline &&
-        path->path.max_inline >= RDMUX_INLINE_MIN) {
-        ep->limits.max_inline = path->path.max_inline;
-    }
-    info->max_inline = (uint32_t)ep->limits.max_inline;
+    rdmux_setup_grant_inline(ep);
 }
 
 /* Prepares what the core does for a proved path: bounce buffers, segmenting. */

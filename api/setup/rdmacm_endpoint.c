@@ -565,7 +565,7 @@ static void fill_rdmacm_info(struct rdmux_ep *ep)
     info->peer_has_service = 1;
     info->private_length = call->peer_private_length;
     memcpy(info->private_data, call->peer_private_data, sizeof(info->private_data));
-    info->max_inline = (uint32_t)ep->limits.max_inline;
+    rdmux_setup_grant_inline(ep);
     ep->limits.max_send = info->max_send;
     ep->limits.max_recv = info->max_recv;
     ep->limits.caps = info->native;

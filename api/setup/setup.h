@@ -60,6 +60,9 @@ enum rdmux_status rdmux_offer_fill(struct rdmux_fabric *fabric, const struct rdm
  * sides grant each other is not in it yet. srq: NULL for receives of the endpoint's own. */
 void rdmux_setup_fill_path_attr(struct rdmux_ep *ep, const struct rdmux_local_path *from,
                                 struct rdmux_provider_srq *srq);
+/* Decides how many bytes RDMUX_INLINE may have on the path that was proved: as many as were asked
+ * for and the path carries; if none were asked for, as many as it carries without copying more. */
+void rdmux_setup_grant_inline(struct rdmux_ep *ep);
 
 /* measure.c */
 void rdmux_measure_start(struct rdmux_ep *ep, const struct rdmux_handshake_action *action);

@@ -131,6 +131,27 @@ static uint32_t granted_sge(const struct rdmux_local_path *path, uint32_t wish)
     return wish < path->max_sge ? wish : path->max_sge;
 }
 
+void rdmux_setup_grant_inline(struct rdmux_ep *ep)
+{
+    const struct rdmux_provider_ep *path = ep->setup->attempt.path;
+    const uint64_t room = ep->send.max_inline;
+    const bool is_asked = ep->setup->attr.max_inline != 0;
+    const bool needs_keys = (path->ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) != 0;
+    uint64_t most = ep->negotiated.path.max_inline;
+    if (needs_keys) {
+        /* What the device does not take inline goes through bounce buffers, but only if the program
+         * has asked for it. */
+        most = is_asked ? room : path->max_inline != 0 ? path->max_inline : most;
+        most = most < RDMUX_INLINE_MIN ? RDMUX_INLINE_MIN : most;
+    }
+    /* With failover the core keeps a copy of the bytes, and no path gets them inline. */
+    if (ep->info.failover != 0 || most < RDMUX_INLINE_MIN || most > room) {
+        most = room;
+    }
+    ep->limits.max_inline = most;
+    ep->info.max_inline = (uint32_t)most;
+}
+
 void rdmux_setup_fill_path_attr(struct rdmux_ep *ep, const struct rdmux_local_path *from,
                                 struct rdmux_provider_srq *srq)
 {
@@ -144,7 +165,7 @@ void rdmux_setup_fill_path_attr(struct rdmux_ep *ep, const struct rdmux_local_pa
         .recv_depth = attr->srq == NULL ? attr->recv_depth : 0,
         .max_send_sge = granted_sge(path, attr->max_send_sge),
         .max_recv_sge = granted_sge(path, attr->max_recv_sge),
-        .max_inline = attr->max_inline,
+        .max_inline = attr->max_inline != 0 ? attr->max_inline : RDMUX_INLINE_MIN,
         .max_send = attr->max_send,
         .max_recv = attr->max_recv,
         .liveness_ms = attr->liveness_ms,

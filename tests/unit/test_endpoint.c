@@ -132,7 +132,7 @@ static void a_bad_attribute_is_refused_by_name(void **state)
 
 /* The deepest queues allowed take 300 MB a pair, more than a sanitizer clears in reasonable
  * time. */
-enum { DEEPEST = SLACK == 1 ? 65536 : 2048 };
+enum { DEEPEST = SLACK == 1 ? 65536 : 2048, INLINE_UNASKED = 256 };
 
 static void limits_of_attributes_are_allowed(void **state)
 {
@@ -194,6 +194,35 @@ static void limits_of_attributes_are_allowed(void **state)
         uint64_t word = 0;
         CHECK_STATUS(rdmux_send(scene.pair.a, &word, sizeof(word), NULL, NULL, 0), RDMUX_LENGTH);
         check_messages(&scene.pair);
+        clear_scene(&scene);
+    }
+}
+
+/* A token is RDMUX_TOKEN_SIZE bytes, and a message that hands one over has more. */
+static void without_a_wish_inline_is_what_the_path_takes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
+        struct scene scene;
+        struct pair *pair = &scene.pair;
+        uint8_t message[INLINE_UNASKED + 1] = { [RDMUX_TOKEN_SIZE] = 7 };
+        uint8_t got[sizeof(message)] = { 0 };
+        struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+        set_scene(&scene, all_paths[i], 0);
+        connect_more(pair, NULL, &pair->a, &pair->b);
+        CHECK_OK(rdmux_ep_info(pair->a, &info));
+        assert_int_equal(info.max_inline, INLINE_UNASKED);
+        assert_true(info.max_inline > RDMUX_TOKEN_SIZE);
+
+        CHECK_STATUS(rdmux_send(pair->a, message, sizeof(message), NULL, NULL, RDMUX_INLINE),
+                     RDMUX_LENGTH);
+        CHECK_OK(rdmux_send(pair->a, message, info.max_inline, NULL, NULL, RDMUX_INLINE));
+        memset(message, 0xee, sizeof(message)); /* it waits for the receive */
+        CHECK_OK(rdmux_recv(pair->b, got, sizeof(got), NULL, NULL));
+
+        assert_int_equal(expect_entry(pair->cq_b, RDMUX_WC_RECV, RDMUX_OK).length, info.max_inline);
+        assert_int_equal(got[RDMUX_TOKEN_SIZE], 7);
+        assert_int_equal(got[0], 0);
         clear_scene(&scene);
     }
 }
@@ -604,6 +633,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_bad_attribute_is_refused_by_name),
         cmocka_unit_test(limits_of_attributes_are_allowed),
+        cmocka_unit_test(without_a_wish_inline_is_what_the_path_takes),
         cmocka_unit_test(attributes_of_older_and_newer_programs_work),
         cmocka_unit_test(strings_of_attributes_may_be_freed_after_the_call),
         cmocka_unit_test(infos_are_filled_as_far_as_the_program_knows_them),

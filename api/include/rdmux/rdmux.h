@@ -970,8 +970,9 @@ enum {
  * max_send_sge    Entries of a scatter/gather list, 1 to 16; default 4. Lists of more entries than
  *                 the path's max_sge are copied into one buffer.
  * max_recv_sge    The same for receives.
- * max_inline      Bytes wished for RDMUX_INLINE; default and minimum 64; at most 1024 are granted.
- *                 rdmux_ep_info has the granted number.
+ * max_inline      Bytes wished for RDMUX_INLINE; at least 64 and at most 1024 are granted. Default:
+ *                 as many as the path takes by itself, 64 to 256. rdmux_ep_info has the granted
+ *                 number.
  * max_send        Longest message this side may send; default 8 MiB. A direction allows the smaller
  *                 of the sender's max_send and the receiver's max_recv. A path that takes no
  *                 messages of that length is left out, unless RDMUX_EP_SEND_WISH is set.
