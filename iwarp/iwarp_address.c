@@ -82,17 +82,23 @@ static void keep_address(struct verbs_whereabouts *out, uint8_t kind, const uint
     }
 }
 
-static void look_at(struct rdma_event_channel *channel, const struct ifaddrs *entry,
-                    const char *device, const uint8_t *near, struct verbs_whereabouts *out)
+/* Reads an interface's address. Returns its kind; 0: not usable. */
+static uint8_t read_entry(const struct ifaddrs *entry, uint8_t gid[VERBS_GID_SIZE])
 {
-    uint8_t gid[VERBS_GID_SIZE];
     if (entry->ifa_addr == NULL ||
         (entry->ifa_addr->sa_family != AF_INET && entry->ifa_addr->sa_family != AF_INET6) ||
         (entry->ifa_flags & (IFF_UP | IFF_LOOPBACK)) != IFF_UP) {
-        return;
+        return 0;
     }
     rdmux_verbs_address_to_gid(entry->ifa_addr, gid);
-    uint8_t kind = kind_of(gid);
+    return kind_of(gid);
+}
+
+static void look_at(struct rdma_event_channel *channel, const struct ifaddrs *entry,
+                    const char *device, const uint8_t *near, struct verbs_whereabouts *out)
+{
+    uint8_t gid[VERBS_GID_SIZE] = { 0 };
+    uint8_t kind = read_entry(entry, gid);
     bool is_near = memcmp(gid, near, VERBS_GID_SIZE) == 0;
     bool is_wanted = kind != 0 &&
                      (is_near || rdmux_verbs_address_of_kind(out, kind) == VERBS_ADDRESSES_MAX);
@@ -101,9 +107,31 @@ static void look_at(struct rdma_event_channel *channel, const struct ifaddrs *en
     }
 }
 
+/* Link-local addresses name no port, as another port may have the same: only one that is all there
+ * is, is listed. */
+static void list_addresses(struct rdma_event_channel *channel, const struct ifaddrs *all,
+                           const char *device, const struct verbs_whereabouts *chosen,
+                           struct rdmux_local_path *path)
+{
+    for (size_t i = 0; i < chosen->address_count; i++) {
+        if (i == 0 || chosen->addresses[i].kind != VERBS_ADDRESS_LINK_LOCAL) {
+            rdmux_verbs_path_add_address(path, chosen->addresses[i].gid);
+        }
+    }
+    for (const struct ifaddrs *entry = all; entry != NULL; entry = entry->ifa_next) {
+        uint8_t gid[VERBS_GID_SIZE];
+        uint8_t kind = read_entry(entry, gid);
+        if (kind != 0 && kind != VERBS_ADDRESS_LINK_LOCAL &&
+            belongs_to(channel, entry, device, chosen->port)) {
+            rdmux_verbs_path_add_address(path, gid);
+        }
+    }
+}
+
 enum rdmux_status rdmux_iwarp_find_addresses(const char *device, uint8_t port,
                                              const uint8_t near[VERBS_GID_SIZE],
-                                             struct verbs_whereabouts *out)
+                                             struct verbs_whereabouts *out,
+                                             struct rdmux_local_path *path)
 {
     *out = (struct verbs_whereabouts){ .fabric = VERBS_FABRIC_IWARP, .port = port };
     uint8_t near_kind = kind_of(near);
@@ -120,6 +148,9 @@ enum rdmux_status rdmux_iwarp_find_addresses(const char *device, uint8_t port,
     if (getifaddrs(&all) == 0) {
         for (const struct ifaddrs *entry = all; entry != NULL; entry = entry->ifa_next) {
             look_at(channel, entry, device, near, out);
+        }
+        if (path != NULL) {
+            list_addresses(channel, all, device, out, path);
         }
         freeifaddrs(all);
     }

@@ -81,9 +81,9 @@ static enum rdmux_status locate_device(struct iwarp_ep *ep)
     const struct rdmux_provider_ep_attr *attr = ep->base.attr;
     const char *device = verbs_domain_of_ep(&ep->base)->device;
     uint8_t near[VERBS_GID_SIZE];
-    rdmux_verbs_local_address(attr->peer_address, attr->peer_address_length, near);
+    rdmux_verbs_own_address(attr, near);
     enum rdmux_status status = rdmux_iwarp_find_addresses(device, ep->base.port, near,
-                                                          &ep->ours.verbs.where);
+                                                          &ep->ours.verbs.where, NULL);
     if (status == RDMUX_OK && ep->ours.verbs.where.address_count == 0) {
         rdmux_provider_error("%s port %u has no IP address; give its network interface one", device,
                              ep->base.port);

@@ -135,10 +135,12 @@ static inline struct iwarp_domain *iwarp_domain_of_ep(const struct iwarp_ep *ep)
 
 /* Finds the addresses at which the connection manager reaches a port of a device. near: the address
  * on the way to a peer, which is preferred, or zeros. RDMUX_IO, with a text: the connection manager
- * cannot be used. Finding no address is not a failure. [may sleep] */
+ * cannot be used. Finding no address is not a failure. path, if not NULL, gets the addresses by
+ * which the port can be named, those in *out first. [may sleep] */
 enum rdmux_status rdmux_iwarp_find_addresses(const char *device, uint8_t port,
                                              const uint8_t near[VERBS_GID_SIZE],
-                                             struct verbs_whereabouts *out);
+                                             struct verbs_whereabouts *out,
+                                             struct rdmux_local_path *path);
 /* Converts an address of the whereabouts to librdmacm's form. */
 void rdmux_iwarp_socket_address(const uint8_t gid[VERBS_GID_SIZE], uint16_t port,
                                 struct sockaddr_storage *out);

@@ -38,8 +38,9 @@ static void probe_port(const struct verbs_port *port, struct rdmux_local_path *o
     const uint64_t by_header = RDMUX_CAP_SEND_IMM | RDMUX_CAP_WRITE_IMM;
     const uint8_t nowhere[VERBS_GID_SIZE] = { 0 };
     struct verbs_whereabouts where;
+    struct rdmux_local_path named = { .address = "" };
     enum rdmux_status status = rdmux_iwarp_find_addresses(port->device, port->number, nowhere,
-                                                          &where);
+                                                          &where, &named);
     out->native &= ~by_header;
     out->emulated |= by_header;
     out->max_message = out->max_message > MESSAGE_MAX ? (uint64_t)MESSAGE_MAX
@@ -65,9 +66,8 @@ static void probe_port(const struct verbs_port *port, struct rdmux_local_path *o
             "%s port %u has no IP address by which it can be reached", port->device, port->number);
         return;
     }
-    char address[INET6_ADDRSTRLEN];
-    rdmux_verbs_gid_print(where.addresses[0].kind, where.addresses[0].gid, address, sizeof(address));
-    (void)snprintf(out->address, sizeof(out->address), "%s, port %u", address, port->number);
+    (void)snprintf(out->address, sizeof(out->address), "%.110s, port %u", named.address,
+                   port->number);
     rdmux_verbs_path_set_reach(out, &where);
 }
 

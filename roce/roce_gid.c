@@ -49,7 +49,7 @@ static bool is_better(const struct roce_gid *a, const struct roce_gid *b,
     return a_merit != b_merit ? a_merit > b_merit : a->index < b->index;
 }
 
-static bool can_be_used(const struct roce_gid *entry)
+bool rdmux_roce_gid_is_usable(const struct roce_gid *entry)
 {
     return entry->type == ROCE_GID_TYPE_V2 && entry->interface != 0 && entry->is_interface_up;
 }
@@ -59,7 +59,7 @@ static enum roce_lack find_lack(const struct roce_gid *table, size_t count)
     enum roce_lack lack = count == 0 ? ROCE_LACK_ENTRIES : ROCE_LACK_VERSION_2;
     for (size_t i = 0; i < count; i++) {
         if (table[i].type == ROCE_GID_TYPE_V2) {
-            if (can_be_used(&table[i])) {
+            if (rdmux_roce_gid_is_usable(&table[i])) {
                 return ROCE_LACK_ADDRESS;
             }
             lack = ROCE_LACK_INTERFACE;
@@ -75,7 +75,7 @@ enum roce_lack rdmux_roce_gid_choose(const struct roce_gid *table, size_t count,
     for (int kind = VERBS_ADDRESS_IPV4; kind <= VERBS_ADDRESS_LINK_LOCAL; kind++) {
         size_t best = count;
         for (size_t i = 0; i < count; i++) {
-            if (can_be_used(&table[i]) && rdmux_roce_gid_kind(table[i].gid) == kind &&
+            if (rdmux_roce_gid_is_usable(&table[i]) && rdmux_roce_gid_kind(table[i].gid) == kind &&
                 (best == count || is_better(&table[i], &table[best], wish))) {
                 best = i;
             }

@@ -53,9 +53,12 @@ enum roce_lack {
 /* Returns the kind of a RoCE GID, 0 if it cannot be used. */
 uint8_t rdmux_roce_gid_kind(const uint8_t gid[VERBS_GID_SIZE]);
 
+/* Returns whether an entry is of version 2, on an interface that is up and in this network
+ * namespace. */
+bool rdmux_roce_gid_is_usable(const struct roce_gid *entry);
+
 /*
- * Chooses the best entry for each kind of address. Usable entries are of version 2, on an interface
- * that is up and in this network namespace. Of several the one with the wished address comes first,
+ * Chooses the best usable entry for each kind of address. Of several the one with the wished address comes first,
  * then one on the wished interface, then one without VLAN, then the lowest index. Kinds come in the
  * order of their numbers.
  */

@@ -106,9 +106,30 @@ static uint8_t family_of(const struct roce_wish *wish)
     }
 }
 
-/* Chooses the addresses of a port. gid_index, if not NULL, gets the table index of each address. */
+/* Link-local addresses name no port, as another port may have the same: only one that is all there
+ * is, is listed. */
+static void list_addresses(const struct verbs_whereabouts *chosen, const struct roce_gid *table,
+                           size_t count, struct rdmux_local_path *path)
+{
+    for (size_t i = 0; i < chosen->address_count; i++) {
+        if (i == 0 || chosen->addresses[i].kind != VERBS_ADDRESS_LINK_LOCAL) {
+            rdmux_verbs_path_add_address(path, chosen->addresses[i].gid);
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        uint8_t kind = rdmux_roce_gid_kind(table[i].gid);
+        if (rdmux_roce_gid_is_usable(&table[i]) &&
+            (kind == VERBS_ADDRESS_IPV4 || kind == VERBS_ADDRESS_IPV6)) {
+            rdmux_verbs_path_add_address(path, table[i].gid);
+        }
+    }
+}
+
+/* Chooses the addresses of a port. gid_index, if not NULL, gets the table index of each address;
+ * path, if not NULL, the addresses by which the port can be named, those that were chosen first. */
 static enum roce_lack roce_look(struct ibv_context *context, uint8_t port, struct roce_wish *wish,
-                                struct verbs_whereabouts *out, uint32_t *gid_index)
+                                struct verbs_whereabouts *out, uint32_t *gid_index,
+                                struct rdmux_local_path *path)
 {
     struct roce_choice choice;
     size_t count = 0;
@@ -131,6 +152,9 @@ static enum roce_lack roce_look(struct ibv_context *context, uint8_t port, struc
         }
     }
     out->address_count = (uint8_t)choice.count;
+    if (path != NULL) {
+        list_addresses(out, table, count, path);
+    }
     free(table);
     return lack;
 }
@@ -172,16 +196,16 @@ static void probe_port(const struct verbs_port *port, struct rdmux_local_path *o
 {
     struct verbs_whereabouts where;
     struct roce_wish wish = { .interface = 0 };
-    enum roce_lack lack = roce_look(port->context, port->number, &wish, &where, NULL);
+    struct rdmux_local_path named = { .address = "" };
+    enum roce_lack lack = roce_look(port->context, port->number, &wish, &where, NULL, &named);
     if (lack != ROCE_LACK_NOTHING) {
         rdmux_verbs_path_refuse(out, RDMUX_REASON_NO_USABLE_GID, lack_hint(lack),
                                 "%s port %u has no GID that can be used: %s", port->device,
                                 port->number, lack_text(lack));
         return;
     }
-    char gid[INET6_ADDRSTRLEN];
-    rdmux_verbs_gid_print(where.addresses[0].kind, where.addresses[0].gid, gid, sizeof(gid));
-    (void)snprintf(out->address, sizeof(out->address), "%s, port %u", gid, port->number);
+    (void)snprintf(out->address, sizeof(out->address), "%.110s, port %u", named.address,
+                   port->number);
     rdmux_verbs_path_set_reach(out, &where);
 }
 
@@ -192,7 +216,8 @@ static bool way_to_self(const struct verbs_port *port, struct verbs_route *out)
     struct verbs_whereabouts where;
     struct roce_wish wish = { .interface = 0 };
     uint32_t gid_index[VERBS_ADDRESSES_MAX];
-    if (roce_look(port->context, port->number, &wish, &where, gid_index) != ROCE_LACK_NOTHING) {
+    if (roce_look(port->context, port->number, &wish, &where, gid_index, NULL) !=
+        ROCE_LACK_NOTHING) {
         return false;
     }
     *out = (struct verbs_route){ .address = { .port_num = port->number,
@@ -207,8 +232,8 @@ static enum rdmux_status roce_locate(struct verbs_ep *ep, struct verbs_whereabou
 {
     const struct verbs_domain *domain = verbs_domain_of_ep(ep);
     struct roce_wish wish = { .interface = 0 };
-    rdmux_verbs_local_address(ep->attr->peer_address, ep->attr->peer_address_length, wish.local);
-    enum roce_lack lack = roce_look(domain->context, ep->port, &wish, out, ep->gid_index);
+    rdmux_verbs_own_address(ep->attr, wish.local);
+    enum roce_lack lack = roce_look(domain->context, ep->port, &wish, out, ep->gid_index, NULL);
     if (lack != ROCE_LACK_NOTHING) {
         rdmux_provider_error("%s port %u has no GID that can be used: %s; %s", domain->device,
                              ep->port, lack_text(lack), lack_hint(lack));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* InfiniBand part of the provider: ports with LIDs in a subnet, and partitions. */
+#include "verbs/verbs_address.h"
 #include "verbs/verbs_completion.h"
 #include "verbs/verbs_connection.h"
 #include "verbs/verbs_device.h"
@@ -15,8 +16,12 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
+#include <netpacket/packet.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 enum {
     LATENCY_NS = 700,
@@ -60,6 +65,44 @@ static enum rdmux_status ib_look(struct ibv_context *context, const char *device
     return RDMUX_OK;
 }
 
+/* The hardware address of an IPoIB interface ends with the GID of its port (RFC 4391). */
+static bool is_ipoib_of(const struct ifaddrs *entry, const uint8_t *gid)
+{
+    enum { HARDWARE_SIZE = 20 };
+    struct sockaddr_ll link;
+    if (entry->ifa_addr == NULL || entry->ifa_addr->sa_family != AF_PACKET) {
+        return false;
+    }
+    memcpy(&link, entry->ifa_addr, sizeof(link));
+    const uint8_t *hardware = (const uint8_t *)entry->ifa_addr +
+                              offsetof(struct sockaddr_ll, sll_addr);
+    return link.sll_halen == HARDWARE_SIZE &&
+           memcmp(hardware + HARDWARE_SIZE - VERBS_GID_SIZE, gid, VERBS_GID_SIZE) == 0;
+}
+
+/* A program that knows the IP network over the fabric names the port by its address there. */
+static void list_ip_addresses(const uint8_t *gid, struct rdmux_local_path *out)
+{
+    struct ifaddrs *all = NULL;
+    if (getifaddrs(&all) != 0) {
+        return;
+    }
+    for (const struct ifaddrs *link = all; link != NULL; link = link->ifa_next) {
+        if (!is_ipoib_of(link, gid)) {
+            continue;
+        }
+        for (const struct ifaddrs *entry = all; entry != NULL; entry = entry->ifa_next) {
+            if (entry->ifa_addr != NULL && strcmp(entry->ifa_name, link->ifa_name) == 0 &&
+                (entry->ifa_addr->sa_family == AF_INET || entry->ifa_addr->sa_family == AF_INET6)) {
+                uint8_t address[VERBS_GID_SIZE];
+                rdmux_verbs_address_to_gid(entry->ifa_addr, address);
+                rdmux_verbs_path_add_address(out, address);
+            }
+        }
+    }
+    freeifaddrs(all);
+}
+
 static void probe_port(const struct verbs_port *port, struct rdmux_local_path *out)
 {
     struct verbs_whereabouts where;
@@ -79,6 +122,7 @@ static void probe_port(const struct verbs_port *port, struct rdmux_local_path *o
     rdmux_verbs_gid_print(VERBS_ADDRESS_IB, where.addresses[0].gid, gid, sizeof(gid));
     (void)snprintf(out->address, sizeof(out->address), "port %u, LID %u, GID %s", port->number,
                    where.lid, gid);
+    list_ip_addresses(where.addresses[0].gid, out);
     rdmux_verbs_path_set_reach(out, &where);
 }
 

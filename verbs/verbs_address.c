@@ -8,6 +8,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -63,6 +64,33 @@ void rdmux_verbs_local_address(const struct sockaddr *peer, uint32_t length,
         rdmux_verbs_address_to_gid(&address.any, out);
     }
     (void)close(fd);
+}
+
+void rdmux_verbs_own_address(const struct rdmux_provider_ep_attr *attr, uint8_t out[VERBS_GID_SIZE])
+{
+    if (attr->local_address != NULL) {
+        rdmux_verbs_address_to_gid(attr->local_address, out);
+    } else {
+        rdmux_verbs_local_address(attr->peer_address, attr->peer_address_length, out);
+    }
+}
+
+void rdmux_verbs_path_add_address(struct rdmux_local_path *path, const uint8_t gid[VERBS_GID_SIZE])
+{
+    const size_t used = strlen(path->address);
+    char text[INET6_ADDRSTRLEN];
+    rdmux_verbs_gid_print(VERBS_ADDRESS_IPV6, gid, text, sizeof(text));
+    const size_t length = strlen(text);
+    for (const char *at = strstr(path->address, text); at != NULL; at = strstr(at + 1, text)) {
+        const bool begins = at == path->address || at[-1] == ' ';
+        if (begins && (at[length] == ',' || at[length] == '\0')) {
+            return;
+        }
+    }
+    if (used + length + sizeof(", , port 255") <= sizeof(path->address)) {
+        (void)snprintf(path->address + used, sizeof(path->address) - used, "%s%s",
+                       used != 0 ? ", " : "", text);
+    }
 }
 
 enum rdmux_reason rdmux_verbs_reach_by_address(const struct verbs_transport *transport,

@@ -20,6 +20,12 @@ void rdmux_verbs_address_to_gid(const struct sockaddr *address, uint8_t out[VERB
 void rdmux_verbs_local_address(const struct sockaddr *peer, uint32_t length,
                                uint8_t out[VERBS_GID_SIZE]);
 
+/* The same, or the address that the program asks for (rdmux_ep_attr.local). [may sleep] */
+void rdmux_verbs_own_address(const struct rdmux_provider_ep_attr *attr, uint8_t out[VERBS_GID_SIZE]);
+/* Appends an address to the list in path->address, unless it has it already or has no room for it.
+ * rdmux_ep_attr.local may name each address in the list. */
+void rdmux_verbs_path_add_address(struct rdmux_local_path *path, const uint8_t gid[VERBS_GID_SIZE]);
+
 /* rdmux_provider_ops.reach for fabrics whose ports are reached by IP addresses: both ends need an
  * address of one kind. */
 enum rdmux_reason rdmux_verbs_reach_by_address(const struct verbs_transport *transport,

@@ -9,9 +9,11 @@
 #include "api/setup/setup.h"
 #include "negotiation/filter.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <net/if.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -38,9 +40,42 @@ static bool is_address_here(const char *local)
     return here;
 }
 
+/* Reads an IP address, IPv4 as IPv4-mapped IPv6. */
+static bool read_ip(const char *text, size_t length, struct in6_addr *out)
+{
+    char word[INET6_ADDRSTRLEN];
+    if (length >= sizeof(word)) {
+        return false;
+    }
+    memcpy(word, text, length);
+    word[length] = '\0';
+    *out = (struct in6_addr){ .s6_addr = { [10] = 0xff, [11] = 0xff } };
+    return inet_pton(AF_INET, word, &out->s6_addr[12]) == 1 || inet_pton(AF_INET6, word, out) == 1;
+}
+
+/* A path's address names, beside other words, IP addresses or GIDs: "192.0.2.1, port 1". */
+static bool has_ip(const char *address, const char *local)
+{
+    struct in6_addr wanted;
+    struct in6_addr found;
+    if (!read_ip(local, strlen(local), &wanted)) {
+        return false;
+    }
+    for (const char *at = address; *at != '\0';) {
+        size_t length = strcspn(at, ", ");
+        if (read_ip(at, length, &found) && memcmp(&found, &wanted, sizeof(found)) == 0) {
+            return true;
+        }
+        at += length;
+        at += strspn(at, ", ");
+    }
+    return false;
+}
+
 static bool is_at(const struct rdmux_local_path *path, const char *local)
 {
-    return strcmp(path->device, local) == 0 || strcmp(path->address, local) == 0;
+    return strcmp(path->device, local) == 0 || strcmp(path->address, local) == 0 ||
+           has_ip(path->address, local);
 }
 
 /* Accepts a network interface, a device or an address of this machine. Negotiation decides if it is

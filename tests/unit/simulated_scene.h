@@ -7,10 +7,13 @@
 
 #include "tests/sim_verbs/sim_verbs.h"
 #include "tests/unit/api_pair.h"
+#include "verbs/verbs_connection.h"
 #include "verbs/verbs_plugin.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netpacket/packet.h>
+#include <stddef.h>
 
 enum { GIDS = 16, NEAR = 9, ADDRESSES_MAX = 4 };
 
@@ -30,7 +33,19 @@ static struct host_address {
     struct sockaddr_in address;
 } host_entries[ADDRESSES_MAX];
 
-/* Interfaces with host_addresses. */
+/* The GID of the port that the interface belongs to, in its hardware address; NULL: there is none. */
+static const uint8_t *host_gid;
+static char host_interface[] = "ib0";
+static struct {
+    struct ifaddrs entry;
+    union {
+        struct sockaddr any;
+        struct sockaddr_ll link;
+        uint8_t bytes[sizeof(struct sockaddr_ll) + 16];
+    } address;
+} host_link;
+
+/* An interface with host_addresses. */
 int getifaddrs(struct ifaddrs **ifap)
 {
     *ifap = NULL;
@@ -41,10 +56,21 @@ int getifaddrs(struct ifaddrs **ifap)
         assert_int_equal(inet_pton(AF_INET, host_addresses[i], &host->address.sin_addr), 1);
         host->entry.ifa_addr = (struct sockaddr *)&host->address;
         host->entry.ifa_flags = IFF_UP;
+        host->entry.ifa_name = host_interface;
         if (i > 0) {
             host_entries[i - 1].entry.ifa_next = &host->entry;
         }
         *ifap = &host_entries[0].entry;
+    }
+    if (host_gid != NULL) {
+        host_link.address.link = (struct sockaddr_ll){ .sll_family = AF_PACKET,
+                                                       .sll_halen = 4 + VERBS_GID_SIZE };
+        memcpy(host_link.address.bytes + offsetof(struct sockaddr_ll, sll_addr) + 4, host_gid,
+               VERBS_GID_SIZE);
+        host_link.entry = (struct ifaddrs){ .ifa_next = *ifap,
+                                            .ifa_name = host_interface,
+                                            .ifa_addr = &host_link.address.any };
+        *ifap = &host_link.entry;
     }
     return 0;
 }

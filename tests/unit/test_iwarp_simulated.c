@@ -73,6 +73,7 @@ static void an_iwarp_adapter_has_one_address_of_each_kind(void **state)
     };
     struct scene scene;
     struct verbs_whereabouts where;
+    struct rdmux_local_path path = { .address = "" };
     uint8_t gid[VERBS_GID_SIZE];
     host_addresses[0] = "169.254.0.7";
     host_addresses[1] = "10.254.0.1";
@@ -82,9 +83,10 @@ static void an_iwarp_adapter_has_one_address_of_each_kind(void **state)
                     RDMUX_FABRIC_NO_WORKER_THREAD);
     set_host_address(chosen[VERBS_ADDRESS_IPV4], gid);
 
-    CHECK_OK(rdmux_iwarp_find_addresses("siw9", PORT, gid, &where));
+    CHECK_OK(rdmux_iwarp_find_addresses("siw9", PORT, gid, &where, &path));
 
     assert_int_equal(where.address_count, 2);
+    assert_string_equal(path.address, "169.254.0.7, 10.254.0.2, 10.254.0.1");
     for (size_t kind = 1; kind < RDMUX_COUNT_OF(chosen); kind++) {
         if (chosen[kind] != NULL) {
             size_t at = rdmux_verbs_address_of_kind(&where, (uint8_t)kind);

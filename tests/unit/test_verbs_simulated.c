@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The RoCE provider over simulated adapters: how it reacts to the contents of an adapter's address
- * table and to its changes, completion queues and their room, and the change of a cq. */
+ * table and to its changes, completion queues and their room, and the change of a cq. The addresses
+ * by which a program names a port, of InfiniBand, too. */
 #include "tests/unit/simulated_scene.h"
 #include "verbs/verbs_completion.h"
 #include "verbs/verbs_connection.h"
 #include "verbs/verbs_domain.h"
 #include "verbs/verbs_endpoint.h"
 
-enum { FAR = 2 };
+enum { FAR = 2, INLINE_UNASKED = 256 };
 
 static void a_roce_path_names_its_address_and_port(void **state)
 {
@@ -24,6 +25,109 @@ static void a_roce_path_names_its_address_and_port(void **state)
     assert_int_equal(count, 1);
     assert_int_equal(path.reason, RDMUX_REASON_USABLE);
     assert_string_equal(path.address, "192.0.2.7, port 1");
+    clear_scene(&scene);
+}
+
+/* One of each family first, then the others, except those of the link, which other ports may have. */
+static void a_roce_path_lists_every_address_of_its_port(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct rdmux_local_path path;
+    size_t count = 0;
+    set_roce_scene(&scene);
+    set_gid(scene.device, 0, "fe80::7", NEAR);
+    set_gid(scene.device, 1, "192.0.2.7", NEAR);
+    set_gid(scene.device, 2, "192.0.2.70", NEAR);
+    set_gid(scene.device, 3, "2001:db8::7", NEAR);
+    set_gid(scene.device, 4, "192.0.2.7", NEAR);
+    memset(&path, 0, sizeof(path));
+
+    CHECK_OK(rdmux_roce_provider.probe(scene.pair.fabric_a, &path, 1, &count));
+
+    assert_string_equal(path.address, "192.0.2.7, 2001:db8::7, 192.0.2.70, port 1");
+    clear_scene(&scene);
+}
+
+/* Connects from an address. */
+static enum rdmux_status connect_from(struct pair *pair, const char *local)
+{
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    attr.local = local;
+    CHECK_STATUS(rdmux_accept(pair->listener, pair->cq_b, NULL, 0, &pair->b), RDMUX_IN_PROGRESS);
+    CHECK_STATUS(rdmux_connect(pair->fabric_a, pair->cq_a, pair->address, &attr, 0, &pair->a),
+                 RDMUX_IN_PROGRESS);
+    struct rdmux_wc wc = { .opcode = 0 };
+    for (uint64_t until = now_ms() + PATIENT_MS; wc.opcode == 0 && now_ms() < until;) {
+        progress_both(pair);
+        (void)rdmux_cq_poll(pair->cq_b, NULL, 0);
+        (void)rdmux_cq_poll(pair->cq_a, &wc, 1);
+    }
+    assert_int_equal(wc.opcode, RDMUX_WC_CONNECTED);
+    return (enum rdmux_status)wc.status;
+}
+
+/* Not only its first one, and its packets then come from there. */
+static void an_address_of_the_adapter_selects_its_path(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *local;
+        enum rdmux_status status;
+    } cases[] = {
+        { "127.0.0.1", RDMUX_OK },
+        { "127.0.0.3", RDMUX_OK },
+        { "127.0.0.4", RDMUX_NO_PATH },  /* of this host, and not of the adapter */
+        { "127.0.0.30", RDMUX_NO_PATH }, /* begins like one of the adapter */
+    };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(cases); i++) {
+        struct scene scene;
+        struct pair *pair = &scene.pair;
+        uint8_t gid[VERBS_GID_SIZE] = { [10] = 0xff, [11] = 0xff };
+        set_roce_scene(&scene);
+        set_gid(scene.device, 1, "127.0.0.1", NEAR);
+        set_gid(scene.device, 2, "127.0.0.3", NEAR);
+        listen_in(&scene);
+        assert_int_equal(inet_pton(AF_INET, cases[i].local, gid + 12), 1);
+
+        assert_int_equal(connect_from(pair, cases[i].local), cases[i].status);
+
+        if (cases[i].status == RDMUX_OK) {
+            const struct verbs_whereabouts *where = &verbs_ep_of(pair->a->path)->ours.where;
+            size_t at = rdmux_verbs_address_of_kind(where, VERBS_ADDRESS_IPV4);
+            assert_true(at < VERBS_ADDRESSES_MAX);
+            assert_memory_equal(where->addresses[at].gid, gid, sizeof(gid));
+        }
+        clear_scene(&scene);
+    }
+}
+
+static void an_ib_path_lists_the_addresses_of_its_ip_interface(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct rdmux_local_path path;
+    size_t count = 0;
+    uint8_t gid[VERBS_GID_SIZE];
+    set_scene(&scene, "ib", &rdmux_ib_provider, "link=ib", RDMUX_FABRIC_NO_WORKER_THREAD);
+    memset(&path, 0, sizeof(path));
+    host_addresses[0] = "192.0.2.40";
+    host_addresses[1] = NULL;
+    CHECK_OK(rdmux_ib_provider.probe(scene.pair.fabric_a, &path, 1, &count));
+    const char *named = strstr(path.address, "GID ");
+    assert_non_null(named);
+    assert_int_equal(inet_pton(AF_INET6, named + strlen("GID "), gid), 1);
+    assert_null(strstr(path.address, "192.0.2.40"));
+
+    for (int of_another = 0; of_another <= 1; of_another++) {
+        memset(&path, 0, sizeof(path));
+        gid[VERBS_GID_SIZE - 1] ^= (uint8_t)of_another;
+        host_gid = gid;
+        CHECK_OK(rdmux_ib_provider.probe(scene.pair.fabric_a, &path, 1, &count));
+        assert_int_equal(strstr(path.address, ", 192.0.2.40") != NULL, !of_another);
+    }
+    host_gid = NULL;
+    host_addresses[0] = NULL;
     clear_scene(&scene);
 }
 
@@ -128,6 +232,39 @@ static void fast_path_writes_are_counted(void **state)
     rdmux_remote_close(remote);
     rdmux_mr_deregister(mr);
     clear_scene(&scene);
+}
+
+/* As much as the adapter inlines, and at least 64 bytes, which are then copied. */
+static void without_a_wish_inline_is_what_the_adapter_takes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *options;
+        uint32_t least, most;
+    } cases[] = {
+        { "link=roce,name=good", RDMUX_INLINE_MIN + 1, INLINE_UNASKED },
+        { "link=roce,name=poor,max_inline=16", RDMUX_INLINE_MIN, RDMUX_INLINE_MIN },
+    };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(cases); i++) {
+        struct scene scene;
+        struct pair *pair = &scene.pair;
+        uint8_t message[INLINE_UNASKED] = { 1 };
+        uint8_t got[sizeof(message)];
+        struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+        set_scene(&scene, "roce", &rdmux_roce_provider, cases[i].options,
+                  RDMUX_FABRIC_NO_WORKER_THREAD);
+        set_gid(scene.device, 0, "127.0.0.1", NEAR);
+
+        connect_scene(&scene);
+
+        CHECK_OK(rdmux_ep_info(pair->a, &info));
+        assert_in_range(info.max_inline, cases[i].least, cases[i].most);
+        CHECK_OK(rdmux_recv(pair->b, got, sizeof(got), NULL, NULL));
+        CHECK_OK(rdmux_send(pair->a, message, info.max_inline, NULL, NULL, RDMUX_INLINE));
+        assert_int_equal(expect_entry(pair->cq_b, RDMUX_WC_RECV, RDMUX_OK).length, info.max_inline);
+        assert_int_equal(got[0], 1);
+        clear_scene(&scene);
+    }
 }
 
 /* Sends empty messages from a side that alone makes progress. */
@@ -367,10 +504,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_roce_path_names_its_address_and_port),
+        cmocka_unit_test(a_roce_path_lists_every_address_of_its_port),
+        cmocka_unit_test(an_address_of_the_adapter_selects_its_path),
+        cmocka_unit_test(an_ib_path_lists_the_addresses_of_its_ip_interface),
         cmocka_unit_test(addresses_of_both_families_use_the_interface_on_the_route_to_the_peer),
         cmocka_unit_test(a_roce_endpoint_ends_when_its_own_address_is_removed_and_not_another_one),
         cmocka_unit_test(an_adapter_with_wrong_atomics_is_given_none),
         cmocka_unit_test(fast_path_writes_are_counted),
+        cmocka_unit_test(without_a_wish_inline_is_what_the_adapter_takes),
         cmocka_unit_test(a_completion_queue_is_shared_only_up_to_its_room),
         cmocka_unit_test(a_roce_endpoint_changes_its_cq_with_failover),
         cmocka_unit_test(a_roce_endpoint_stays_on_its_cq_without_failover),

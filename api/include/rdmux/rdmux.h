@@ -981,9 +981,10 @@ enum {
  * require_native  RDMUX_CAP_* the path must have natively.
  * paths           Filter, as in rdmux_fabric_attr. NULL = "auto".
  * local           Local address ("192.0.2.1") or device ("mlx5_0", "eth0") that paths must use.
- *                 NULL = any. One that this machine does not have is RDMUX_INVALID. An address also
- *                 binds the sockets of the control channel and of the tcp path. A network device
- *                 ("eth0") does not: the routing table chooses their address.
+ *                 NULL = any. One that this machine does not have is RDMUX_INVALID. An address
+ *                 selects the RDMA devices that have it (`rdmux info` lists their addresses). It
+ *                 also binds the sockets of the control channel and of the tcp path. A network
+ *                 device ("eth0") does not: the routing table chooses their address.
  * prefer, typical_size   Ranking: expected message size in bytes; default 4096 (1 MiB with
  *                        RDMUX_PREFER_BANDWIDTH).
  * liveness_ms     A peer that was silent for this time counts as gone; 100 to RDMUX_NEVER; default
