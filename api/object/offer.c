@@ -11,18 +11,35 @@
 
 /* -------------------------------------------------------------------------------------- filters */
 
+/* Writes the names that a filter may have, "shm, ib, roce". */
+static void list_names(const struct rdmux_fabric *fabric, char *out, size_t size)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < fabric->registry.count; i++) {
+        const char *name = fabric->registry.entries[i].name;
+        if (rdmux_filter_check(name, NULL) != RDMUX_OK || used + strlen(name) + 3 > size) {
+            continue; /* a refused plug-in goes by its file name */
+        }
+        used += (size_t)snprintf(out + used, size - used, "%s%s", used != 0 ? ", " : "", name);
+    }
+}
+
 /* Rejects a filter that names an unknown provider, as the user should hear of the mistake. */
 enum rdmux_status rdmux_fabric_check_filter(struct rdmux_fabric *fabric, const char *source,
                                             const char *filter)
 {
     const char *word = NULL;
+    char names[RDMUX_TEXT_MAX / 2];
     if (filter == NULL) {
         return RDMUX_OK;
     }
     if (strlen(filter) >= RDMUX_FILTER_MAX || rdmux_filter_check(filter, &word) != RDMUX_OK) {
+        list_names(fabric, names, sizeof(names));
         return rdmux_fail(RDMUX_INVALID,
-                          "%s \"%s\" is no filter; write names as in \"roce,tcp\" or \"!shm\"",
-                          source, filter);
+                          "%s \"%.40s\" is no filter; write names as in \"roce,tcp\" or \"!shm\"; "
+                          "there are: %s",
+                          source, filter, names);
     }
     const char *at = filter;
     while (*at != '\0') {
@@ -34,10 +51,10 @@ enum rdmux_status rdmux_fabric_check_filter(struct rdmux_fabric *fabric, const c
             known = strlen(name) == length && strncmp(name, at, length) == 0;
         }
         if (!known) {
-            return rdmux_fail(
-                RDMUX_INVALID,
-                "%s \"%s\" names an unknown provider \"%.*s\"; `rdmux info` lists them", source,
-                filter, (int)length, at);
+            list_names(fabric, names, sizeof(names));
+            return rdmux_fail(RDMUX_INVALID,
+                              "%s \"%.40s\" names an unknown provider \"%.*s\"; there are: %s",
+                              source, filter, length < 40 ? (int)length : 40, at, names);
         }
         at += length;
     }
