@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "client.h"
 
+#include "outcome.h"
 #include "timer.h"
 
 #include <assert.h>
@@ -37,7 +38,7 @@ static int connect_failed(struct client *client, enum rdmux_status status)
         tool_refused(client->command, client->address);
     } else {
         tool_error(client->command, "cannot connect to %s: %s: %s", client->address,
-                   rdmux_status_name(status), rdmux_last_error());
+                   rdmux_status_name(status), tool_last_error());
     }
     if (status == RDMUX_NO_PATH) {
         explain_missing_path();
@@ -175,6 +176,7 @@ void client_fail(struct client *client, const char *format, ...)
 
 void client_fail_call(struct client *client, const char *what, enum rdmux_status status)
 {
+    outcome_cause(status);
     client_fail(client, "%s: cannot %s: %s: %s", client->address, what, rdmux_status_name(status),
                 rdmux_last_error());
 }
@@ -233,9 +235,10 @@ void client_fail_completion(struct client *client, const struct rdmux_wc *wc, si
             client->address);
         return;
     }
+    outcome_cause(cause);
     client_fail(
         client,
-        "%s: the connection failed while it was in use: %s%s%s (is the server still running?)",
+        "%s: the connection failed while it was in use: %s%s%s; is the server still running?",
         client->address, rdmux_status_name(cause), info.text[0] != '\0' ? ": " : "", info.text);
 }
 

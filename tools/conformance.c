@@ -4,6 +4,7 @@
 
 #include "conformance_peer.h"
 #include "options.h"
+#include "outcome.h"
 #include "tests/conformance/random.h"
 #include "timer.h"
 
@@ -121,6 +122,44 @@ static bool has_line(const char *text, const char *line)
     return false;
 }
 
+/* A line is a provider, or REFUSED_MARK, a provider and the reason why it is absent. */
+static bool is_known(const char *lines, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *at = lines; *at != '\0';) {
+        const char *begin = at + (*at == REFUSED_MARK ? 1 : 0);
+        if (strncmp(begin, name, length) == 0 && (begin[length] == '\n' || begin[length] == ':')) {
+            return true;
+        }
+        at += strcspn(at, "\n");
+        at += *at == '\n' ? 1 : 0;
+    }
+    return false;
+}
+
+/* Writes the names in the lines, each once: "shm, tcp". */
+static void list_names(const char *lines, char *out, size_t size)
+{
+    size_t used = 0;
+    for (const char *at = lines; *at != '\0';) {
+        const char *begin = at + (*at == REFUSED_MARK ? 1 : 0);
+        size_t length = strcspn(begin, ":\n");
+        bool listed = false;
+        for (const char *other = lines; other < at && !listed;) {
+            const char *name = other + (*other == REFUSED_MARK ? 1 : 0);
+            listed = strcspn(name, ":\n") == length && strncmp(name, begin, length) == 0;
+            other += strcspn(other, "\n");
+            other += *other == '\n' ? 1 : 0;
+        }
+        if (!listed && used + length + 3 < size) {
+            used += (size_t)snprintf(out + used, size - used, "%s%.*s", used != 0 ? ", " : "",
+                                     (int)length, begin);
+        }
+        at += strcspn(at, "\n");
+        at += *at == '\n' ? 1 : 0;
+    }
+}
+
 static void take_provider(struct conformance *conformance, const char *name)
 {
     bool known = conformance->provider_count == PROVIDERS_MAX;
@@ -130,6 +169,26 @@ static void take_provider(struct conformance *conformance, const char *name)
     if (!known) {
         conformance->providers[conformance->provider_count++] = name;
     }
+}
+
+/* Returns an exit code. A provider that no plug-in and not the library has is a mistake in its
+ * name. */
+static int look_at_names(const struct conformance *conformance, const struct option_list *plugins)
+{
+    static char known[PATH_LINES_MAX];
+    if (!read_providers(plugins, known, sizeof(known))) {
+        return TOOL_OK; /* the first case has the reason */
+    }
+    for (size_t i = 0; i < conformance->provider_count; i++) {
+        if (!is_known(known, conformance->providers[i])) {
+            char names[512] = "";
+            list_names(known, names, sizeof(names));
+            tool_error(command_name, "--provider: there is no \"%s\"; there are: %s",
+                       conformance->providers[i], names);
+            return TOOL_USAGE;
+        }
+    }
+    return TOOL_OK;
 }
 
 /* Compares the providers with and without the plug-ins. Reports refused plug-ins. Selects the
@@ -498,6 +557,27 @@ static bool any_rule_failed(const struct conformance_run *results)
     return false;
 }
 
+/* Keeps the first failure as the reason why the command fails. */
+static void keep_failure(const struct conformance_run *results)
+{
+    for (size_t i = 0; i < results->provider_count; i++) {
+        const struct provider_results *provider = &results->providers[i];
+        for (size_t j = 0; j < provider->count; j++) {
+            const struct case_result *result = &provider->cases[j];
+            if (result->replay != NULL) {
+                char text[REPLAY_MAX + RDMUX_TEXT_MAX];
+                snprintf(text, sizeof(text), "%s breaks rule %s: %s; %s", provider->name,
+                         result->rule[0] != '\0' ? result->rule : result->test->rule,
+                         result->test->name, result->replay);
+                outcome_error(text);
+                return;
+            }
+        }
+    }
+    outcome_error("a rule that is advertised has no case that saw it kept; \"why\" of the rules "
+                  "that fail has the reason");
+}
+
 static void report(const struct conformance *conformance)
 {
     switch (conformance->format) {
@@ -515,6 +595,9 @@ static void report(const struct conformance *conformance)
         break;
     case FORMAT_HTML:
         report_html(&conformance->results, stdout);
+        break;
+    case FORMAT_JSON_OBJECT:
+        report_json_object(&conformance->results, outcome_out());
         break;
     }
 }
@@ -559,6 +642,9 @@ static int run_all(struct conformance *conformance)
     }
     report(conformance);
     bool failed = conformance->failed > 0 || any_rule_failed(results);
+    if (failed) {
+        keep_failure(results);
+    }
     free_results(results);
     return failed ? TOOL_FAILED : TOOL_OK;
 }
@@ -668,6 +754,8 @@ struct arguments {
     bool seed_given;
     uint64_t patience;
     unsigned format;
+    bool format_given;
+    bool json;
     unsigned wait;
     bool quick;
     bool thorough;
@@ -734,8 +822,13 @@ static enum options_outcome parse(struct arguments *arguments, int argc, char **
           .kind = OPTION_CHOICE,
           .choice = &arguments->format,
           .choices = formats,
+          .given = &arguments->format_given,
           .argument = "FORMAT",
           .help = "text, tap, junit, json, html" },
+        { .name = "json",
+          .kind = OPTION_FLAG,
+          .flag = &arguments->json,
+          .help = "print JSON: one object, however many providers" },
         { .name = "wait",
           .kind = OPTION_CHOICE,
           .choice = &arguments->wait,
@@ -777,8 +870,9 @@ static enum options_outcome parse(struct arguments *arguments, int argc, char **
                        "runs in two processes on this host. At the end a matrix shows how the\n"
                        "provider keeps each rule: natively, emulated by rdmux, not advertised\n"
                        "(then its use must be refused), or FAIL. A failure comes with what both\n"
-                       "sides did and with the command that runs it again. Exit codes: 0 every\n"
-                       "rule that is advertised was kept, 1 one was not, 2 wrong arguments.\n",
+                       "sides did and with the command that runs it again. Exit status: 0\n"
+                       "every rule that is advertised was kept, 1 one was not, 2 wrong "
+                       "arguments.\n",
         .options = options,
         .option_count = TOOL_COUNT_OF(options),
     };
@@ -812,6 +906,16 @@ static bool take_arguments(struct conformance *conformance, const struct argumen
             return false;
         }
         take_provider(conformance, name);
+    }
+    if (arguments->json && (arguments->format_given || arguments->list || arguments->list_rules)) {
+        tool_error(command_name, "--json and --%s exclude each other; give one of them",
+                   arguments->format_given ? "format"
+                   : arguments->list       ? "list"
+                                           : "list-rules");
+        return false;
+    }
+    if (arguments->json) {
+        conformance->format = FORMAT_JSON_OBJECT;
     }
     if (arguments->quick && arguments->thorough) {
         tool_error(command_name, "--quick and --thorough exclude each other");
@@ -879,6 +983,12 @@ int tool_conformance_main(int argc, char **argv)
         return TOOL_OK;
     }
     conformance.planned = count_planned(&conformance);
+    if (conformance.provider_count > 0) {
+        int code = look_at_names(&conformance, &arguments.plugins);
+        if (code != TOOL_OK) {
+            return code;
+        }
+    }
     if (arguments.plugins.count > 0) {
         int code = look_at_plugins(&conformance, &arguments.plugins);
         if (code != TOOL_OK) {

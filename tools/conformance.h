@@ -14,6 +14,7 @@ enum conformance_format {
     FORMAT_JUNIT,
     FORMAT_JSON,
     FORMAT_HTML,
+    FORMAT_JSON_OBJECT, /* --json: one object, whatever the number of providers */
 };
 
 enum case_outcome {
@@ -86,7 +87,10 @@ const char *rule_status_name(enum rule_status status);
 void report_text(const struct conformance_run *run, FILE *out);
 /* Writes the end of the TAP output; its test points were printed one by one. */
 void report_tap(const struct conformance_run *run, FILE *out);
+/* An object for one provider, an array for several; report_json_object() writes one object for all.
+ */
 void report_json(const struct conformance_run *run, FILE *out);
+void report_json_object(const struct conformance_run *run, FILE *out);
 void report_junit(const struct conformance_run *run, FILE *out);
 void report_html(const struct conformance_run *run, FILE *out);
 /* Writes text inside XML or HTML, escaped, with line breaks as references. */

@@ -2,6 +2,7 @@
 #include "conformance_peer.h"
 
 #include "client.h"
+#include "outcome.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -69,31 +70,48 @@ static int ask(const char *address, struct session_place *out)
     return answered ? TOOL_OK : TOOL_FAILED;
 }
 
+/* What the process that asks sends to the runner. */
+struct answer {
+    struct session_place place;
+    struct outcome_kept kept;
+};
+
 static int ask_in_a_process(const char *address, struct session_place *out)
 {
     int ends[2];
+    struct answer answer = { .place = { .address = "" } };
     if (pipe(ends) != 0) {
         tool_error(command_name, "pipe: %s", strerror(errno));
         return TOOL_FAILED;
     }
     pid_t pid = fork();
     if (pid == 0) {
-        int code = ask(address, out);
-        if (code == TOOL_OK && write(ends[1], out, sizeof(*out)) != (ssize_t)sizeof(*out)) {
+        int code = ask(address, &answer.place);
+        outcome_keep(&answer.kept);
+        if (write(ends[1], &answer, sizeof(answer)) != (ssize_t)sizeof(answer)) {
             code = TOOL_FAILED;
         }
         _exit(code);
     }
     close(ends[1]);
-    ssize_t count = read(ends[0], out, sizeof(*out));
+    ssize_t count = read(ends[0], &answer, sizeof(answer));
     close(ends[0]);
     int wait_status = 0;
     if (pid < 0 || waitpid(pid, &wait_status, 0) != pid || !WIFEXITED(wait_status)) {
         tool_error(command_name, "the process that asks %s has failed", address);
         return TOOL_FAILED;
     }
+    if (count != (ssize_t)sizeof(answer)) {
+        tool_error(command_name, "the process that asks %s has not answered", address);
+        return TOOL_FAILED;
+    }
     int code = WEXITSTATUS(wait_status);
-    return code == TOOL_OK && count != (ssize_t)sizeof(*out) ? TOOL_FAILED : code;
+    if (code != TOOL_OK) { /* the process has printed it */
+        outcome_error(answer.kept.text);
+        outcome_cause(answer.kept.cause);
+    }
+    *out = answer.place;
+    return code;
 }
 
 int conformance_peer_open(const char *address, struct peer *out)
@@ -124,8 +142,8 @@ int conformance_peer_open(const char *address, struct peer *out)
     freeaddrinfo(found);
     if (!peer_open(out, &why)) {
         tool_error(command_name,
-                   "%s: cannot connect to port %s, where the cases are to run: %s (is a firewall "
-                   "in the way? the cases need any port)",
+                   "%s: cannot connect to port %s, where the cases are to run: %s; is a firewall "
+                   "in the way? The cases need any port",
                    address, port, why);
         return TOOL_FAILED;
     }

@@ -279,6 +279,20 @@ void report_json(const struct conformance_run *run, FILE *out)
     json_end(&json);
 }
 
+void report_json_object(const struct conformance_run *run, FILE *out)
+{
+    struct json json;
+    json_begin(&json, out);
+    json_object_begin(&json, NULL);
+    json_array_begin(&json, "providers");
+    for (size_t i = 0; i < run->provider_count; i++) {
+        json_provider(&json, run, &run->providers[i]);
+    }
+    json_array_end(&json);
+    json_object_end(&json);
+    json_end(&json);
+}
+
 /* ---------------------------------------------------------------------------------------- JUnit */
 
 static void junit_failures(const struct provider_results *provider, const struct rule *rule,

@@ -9,6 +9,7 @@
 
 #include "json.h"
 #include "options.h"
+#include "outcome.h"
 #include "receiver.h"
 #include "timer.h"
 
@@ -55,8 +56,8 @@ void copy_tell_failed(struct sender *sender, const char *path, const char *what,
 {
     sender->done.failed++;
     progress_clear(&sender->progress);
-    tool_error(command_name, "cannot %s \"%s%s\": %s%s; the rest goes on", what,
-               sender->options->source, path, strerror(error), copy_remedy(error));
+    tool_notice(command_name, "cannot %s \"%s%s\": %s%s; the rest goes on", what,
+                sender->options->source, path, strerror(error), copy_remedy(error));
 }
 
 void copy_tell_skipped(struct sender *sender, enum copy_skip kind, const char *path, const char *why)
@@ -68,8 +69,8 @@ void copy_tell_skipped(struct sender *sender, enum copy_skip kind, const char *p
     sender->told++;
     bool last = !sender->options->verbose && sender->told == SKIPS_TOLD;
     progress_clear(&sender->progress);
-    tool_error(command_name, "skipped \"%s%s\": %s%s", sender->options->source, path, why,
-               last ? "; more are only counted (--verbose names them)" : "");
+    tool_notice(command_name, "skipped \"%s%s\": %s%s", sender->options->source, path, why,
+                last ? "; more are only counted (--verbose names them)" : "");
 }
 
 static uint64_t count_skipped(const struct tally *done)
@@ -306,8 +307,8 @@ static bool accept_version_1(struct sender *sender)
                     sender->client.address);
         return false;
     }
-    tool_error(command_name, "the server is of an older version: every file is sent, and times, "
-                             "holes and hard links are not kept");
+    tool_notice(command_name, "the server is of an older version: every file is sent, and times, "
+                              "holes and hard links are not kept");
     if (sender->target[0] == '\0') {
         return set_path(sender, sender->target, "", sender->name);
     }
@@ -342,8 +343,8 @@ static bool run_copy(struct sender *sender, FILE *out)
         return false;
     }
     if (checksum_algorithm != CHECKSUM_SHA256) {
-        tool_error(command_name, "built without OpenSSL: files are checked by %s, not SHA-256",
-                   checksum_name);
+        tool_notice(command_name, "built without OpenSSL: files are checked by %s, not SHA-256",
+                    checksum_name);
     }
     progress_begin(&sender->progress, sender->list.bytes);
     uint64_t start_ns = timer_clock_ns();
@@ -357,6 +358,13 @@ static bool run_copy(struct sender *sender, FILE *out)
         write_json(sender, seconds, out);
     } else {
         write_text(sender, seconds, out);
+    }
+    if (sender->done.failed != 0) {
+        char text[128];
+        snprintf(text, sizeof(text),
+                 "%" PRIu64 " entries were not copied; standard error names them with the reason",
+                 (uint64_t)sender->done.failed);
+        outcome_error(text);
     }
     return sender->done.failed == 0;
 }
@@ -431,7 +439,7 @@ static int run(struct copy_options *copy, const char *argument)
     if (copy->target != NULL && copy->as != NULL) {
         tool_error(command_name, "--as and a path behind the host exclude each other");
     } else {
-        code = tool_copy(copy, stdout);
+        code = tool_copy(copy, outcome_out());
     }
     free(address);
     return code;

@@ -387,8 +387,8 @@ static void tell_resumed(struct sender *sender, uint32_t index, uint64_t offset)
         char path[PROTO_PATH_MAX];
         (void)source_path(&sender->list, index, path, sizeof(path));
         progress_clear(&sender->progress);
-        tool_error(sender->client.command, "continued \"%s%s\" behind %" PRIu64 " bytes",
-                   sender->options->source, path, offset);
+        tool_notice(sender->client.command, "continued \"%s%s\" behind %" PRIu64 " bytes",
+                    sender->options->source, path, offset);
     }
 }
 

@@ -6,6 +6,7 @@
  */
 #include "json.h"
 #include "options.h"
+#include "outcome.h"
 #include "protocol.h"
 #include "tool.h"
 
@@ -381,12 +382,12 @@ static int run_steps_as_json(const struct demo *demo, const char *source)
         while (length > 0 && text[length - 1] == '\n') {
             text[--length] = '\0';
         }
-        printf("%s\"%s\":%s", i == 0 ? "{" : ",", steps[i].key,
-               text != NULL && length > 0 ? text : "null");
+        fprintf(outcome_out(), "%s\"%s\":%s", i == 0 ? "{" : ",", steps[i].key,
+                text != NULL && length > 0 ? text : "null");
         free(text);
         worst = code > worst ? code : worst;
     }
-    printf("}\n");
+    fputs("}\n", outcome_out());
     return worst;
 }
 
@@ -412,11 +413,13 @@ static int wait_for_worker(struct demo *demo)
         struct pollfd fd = { .fd = demo->signals, .events = POLLIN };
         int wait_status = 0;
         if (told_to_end(demo)) {
+            outcome_error("interrupted by a signal; start it again");
             return TOOL_FAILED;
         }
         if (waitpid(demo->worker, &wait_status, WNOHANG) == demo->worker) {
             demo->worker = 0;
             if (WIFEXITED(wait_status)) {
+                outcome_is_printed(); /* its object has the error, too */
                 return WEXITSTATUS(wait_status);
             }
             tool_error(command_name, "the process that works ended by signal %d",
@@ -435,7 +438,7 @@ static int run_worker(struct demo *demo, const char *source, bool json)
     if (demo->worker == 0) {
         become_child(demo, parent);
         close(demo->signals);
-        exit(work(demo, source, json));
+        exit(outcome_end(command_name, work(demo, source, json)));
     }
     if (demo->worker < 0) {
         tool_error(command_name, "cannot start a process: fork: %s", strerror(errno));

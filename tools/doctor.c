@@ -4,6 +4,7 @@
 
 #include "json.h"
 #include "options.h"
+#include "outcome.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -148,7 +149,7 @@ static void write_port(struct json *json, const struct doctor_port *port)
 static void print_json(const struct diagnosis *diagnosis)
 {
     struct json json;
-    json_begin(&json, stdout);
+    json_begin(&json, outcome_out());
     json_object_begin(&json, NULL);
     json_array_begin(&json, "devices");
     for (size_t i = 0; i < diagnosis->devices.count; i++) {
@@ -234,6 +235,30 @@ static void print_text(const struct diagnosis *diagnosis)
 
 /* ---------------------------------------------------------------------------------- the command */
 
+static bool keep_first(const struct doctor_findings *findings)
+{
+    for (size_t i = 0; i < findings->count; i++) {
+        const struct doctor_finding *finding = &findings->items[i];
+        if (finding->severity == DOCTOR_ERROR) {
+            char text[2 * RDMUX_TEXT_MAX];
+            snprintf(text, sizeof(text), "%s%s%s", finding->text,
+                     finding->remedy[0] != '\0' ? "; " : "", finding->remedy);
+            outcome_error(text);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What prevents use is why the command fails. */
+static void keep_error(const struct diagnosis *diagnosis)
+{
+    bool kept = keep_first(&diagnosis->findings);
+    for (size_t i = 0; i < diagnosis->devices.count && !kept; i++) {
+        kept = keep_first(&diagnosis->devices.ports[i].findings);
+    }
+}
+
 static int open_root(const char *dir, struct doctor_root *out)
 {
     int error = doctor_root_open(dir, out);
@@ -290,6 +315,7 @@ int tool_doctor_main(int argc, char **argv)
         print_text(&diagnosis);
     }
     if (diagnosis.counts[DOCTOR_ERROR] > 0) {
+        keep_error(&diagnosis);
         code = TOOL_FAILED;
     }
     diagnosis_free(&diagnosis);

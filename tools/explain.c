@@ -2,6 +2,7 @@
 /* rdmux explain: shows the path to a server that would be chosen, and why not the others. */
 #include "client.h"
 #include "options.h"
+#include "outcome.h"
 #include "text.h"
 #include "tool.h"
 
@@ -423,7 +424,7 @@ int tool_explain(const struct explain_options *options, FILE *out)
         tool_refused(command_name, options->address);
     } else if (status != RDMUX_OK) {
         tool_error(command_name, "%s: %s: %s", options->address, rdmux_status_name(status),
-                   rdmux_last_error());
+                   tool_last_error());
     }
     code = print_and_free(options, explanation, code, out);
     rdmux_fabric_close(fabric);
@@ -462,8 +463,8 @@ int tool_explain_main(int argc, char **argv)
                        "as far as ranking. Reports for every candidate path why it was chosen or\n"
                        "not, and a remedy; the chosen one is the first. Its cost is measured, or\n"
                        "follows from constants: the figures of providers and devices. Exits with "
-                       "1\n"
-                       "and NO_PATH if there is no path.\n",
+                       "3\n"
+                       "if there is no path.\n",
         .options = options,
         .option_count = TOOL_COUNT_OF(options),
         .positional_min = 1,
@@ -475,5 +476,5 @@ int tool_explain_main(int argc, char **argv)
         return outcome == OPTIONS_HELP ? TOOL_OK : TOOL_USAGE;
     }
     explain.address = positionals[0];
-    return tool_explain(&explain, stdout);
+    return tool_explain(&explain, outcome_out());
 }

@@ -2,6 +2,7 @@
 /* rdmux info: lists the paths of this machine and the reasons for absent ones. */
 #include "json.h"
 #include "options.h"
+#include "outcome.h"
 #include "text.h"
 #include "tool.h"
 
@@ -121,7 +122,7 @@ static void write_providers(struct json *json, const struct rdmux_path_info *pat
 static void print_json(const struct rdmux_path_info *paths, size_t count)
 {
     struct json json;
-    json_begin(&json, stdout);
+    json_begin(&json, outcome_out());
     json_object_begin(&json, NULL);
     json_string(&json, "version", rdmux_version());
     write_providers(&json, paths, count);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The rdmux command: finds the sub-command and calls it. */
 #include "doctor.h"
+#include "options.h"
+#include "outcome.h"
 #include "tool.h"
 
 #include <signal.h>
@@ -37,7 +39,8 @@ static void print_help(FILE *out)
                  "Environment: RDMUX_PATHS filters the paths (\"shm,tcp\", \"!shm\").\n"
                  "RDMUX_LOG=info prints the library's log to standard error.\n"
                  "RDMUX_STATS=1 shows a process's endpoints to \"rdmux top\".\n"
-                 "Exit codes: 0 fine, 1 failed, 2 wrong arguments.\n");
+                 "Exit status: 0 fine, 1 failed, 2 wrong arguments, 3 no path, 130 interrupted.\n"
+                 "With --json, a command that fails prints status, text and hint.\n");
 }
 
 /* Returns whether argv[0] is this name, with or without a folder before it. */
@@ -50,19 +53,18 @@ static bool is_called(const char *path, const char *name)
 /* A second name of the command, equivalent to `rdmux conformance --format tap`. */
 static const char conformance_alias[] = "rdmux-conformance";
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-    /* A reader that is gone shall be an error of write(2), not end the process before it cleans
-     * up. */
-    signal(SIGPIPE, SIG_IGN);
     if (argc > 0 && is_called(argv[0], conformance_alias)) {
-        return tool_conformance_main(argc, argv);
+        outcome_wants_json(options_ask_for_json(argc, argv));
+        return outcome_end(argv[0], tool_conformance_main(argc, argv));
     }
     if (argc < 2) {
         print_help(stderr);
         return TOOL_USAGE;
     }
     const char *name = argv[1];
+    outcome_wants_json(options_ask_for_json(argc, argv));
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
         print_help(stdout);
         return TOOL_OK;
@@ -76,14 +78,17 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < TOOL_COUNT_OF(commands); i++) {
         if (strcmp(name, commands[i].name) == 0) {
-            int code = commands[i].run(argc - 1, argv + 1);
-            if (fflush(stdout) != 0 && code == TOOL_OK) {
-                tool_error(name, "standard output cannot be written; the report is incomplete");
-                code = TOOL_FAILED;
-            }
-            return code;
+            return outcome_end(name, commands[i].run(argc - 1, argv + 1));
         }
     }
-    fprintf(stderr, "rdmux: there is no command \"%s\"; \"rdmux --help\" lists them\n", name);
-    return TOOL_USAGE;
+    tool_error("", "there is no command \"%s\"; \"rdmux --help\" lists them", name);
+    return outcome_end(name, TOOL_USAGE);
+}
+
+int main(int argc, char **argv)
+{
+    /* A reader that is gone shall be an error of write(2), not end the process before it cleans
+     * up. */
+    signal(SIGPIPE, SIG_IGN);
+    return run(argc, argv);
 }

@@ -2,11 +2,22 @@
 #include "options.h"
 
 #include "auth.h"
+#include "outcome.h"
 #include "tool.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+bool options_ask_for_json(int argc, char **argv)
+{
+    for (int at = 1; at < argc && strcmp(argv[at], "--") != 0; at++) {
+        if (strcmp(argv[at], "--json") == 0) {
+            return true;
+        }
+    }
+    return false;
+}
 
 /* Prints the help text's lines one below the other. */
 static void print_option_help(const char *left, const char *help)
@@ -101,6 +112,18 @@ static bool read_seconds(const char *text, double *out)
     return true;
 }
 
+static void complain_about_choice(const char *command, const struct option_spec *option,
+                                  const char *value)
+{
+    char names[256] = "";
+    size_t used = 0;
+    for (unsigned i = 0; option->choices[i] != NULL && used < sizeof(names); i++) {
+        used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "",
+                                 option->choices[i]);
+    }
+    tool_error(command, "--%s: \"%s\" is not known; it is one of: %s", option->name, value, names);
+}
+
 static void complain_about_value(const char *command, const struct option_spec *option,
                                  const char *value)
 {
@@ -116,8 +139,7 @@ static void complain_about_value(const char *command, const struct option_spec *
                    option->name, value);
         break;
     case OPTION_CHOICE:
-        tool_error(command, "--%s: \"%s\" is not known; it is one of: %s", option->name, value,
-                   option->help);
+        complain_about_choice(command, option, value);
         break;
     case OPTION_LIST:
         tool_error(command, "--%s may be given %d times", option->name, OPTION_LIST_MAX);
@@ -193,6 +215,14 @@ static const struct option_spec *find_option(const struct command_spec *command,
     return found;
 }
 
+/* The flag --json was given. It was not if the word is the value of another option. */
+static bool asks_for_json(const struct command_spec *command)
+{
+    const struct option_spec *json = find_in(command->options, command->option_count, "json",
+                                             strlen("json"));
+    return json != NULL && *json->flag;
+}
+
 enum options_outcome options_parse(const struct command_spec *command, int argc, char **argv,
                                    const char **positionals)
 {
@@ -205,6 +235,7 @@ enum options_outcome options_parse(const struct command_spec *command, int argc,
         const char *argument = argv[at];
         if (!only_positionals && (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0)) {
             print_help(command);
+            outcome_wants_json(false);
             return OPTIONS_HELP;
         }
         if (!only_positionals && strcmp(argument, "--") == 0) {
@@ -257,5 +288,6 @@ enum options_outcome options_parse(const struct command_spec *command, int argc,
     if (command->authenticates && !tool_auth_check(command->name)) {
         return OPTIONS_WRONG;
     }
+    outcome_wants_json(asks_for_json(command));
     return OPTIONS_RUN;
 }

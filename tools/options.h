@@ -65,6 +65,10 @@ enum options_outcome {
 /* Reads "8", "4K", "16MiB" as OPTION_SIZE does, without bounds. Returns false if the text is no size. */
 bool options_read_size(const char *text, uint64_t *out);
 
+/* Returns whether --json is among the arguments, whatever they are worth: an error in them is told
+ * as JSON, too. */
+bool options_ask_for_json(int argc, char **argv);
+
 /* Reads argv[1..argc). positionals has room for command->positional_max entries; missing ones are
  * NULL. */
 enum options_outcome options_parse(const struct command_spec *command, int argc, char **argv,

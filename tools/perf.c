@@ -9,6 +9,7 @@
 
 #include "json.h"
 #include "options.h"
+#include "outcome.h"
 #include "perf_machine.h"
 #include "text.h"
 
@@ -79,8 +80,8 @@ static void warn_if_busy(const struct perf_figures *figures)
 {
     char warning[RDMUX_TEXT_MAX];
     if (perf_busy_warning(figures, warning) != NULL) {
-        tool_error(command_name, "warning: the machine was busy: %s; the figures are lower bounds",
-                   warning);
+        tool_notice(command_name, "warning: the machine was busy: %s; the figures are lower bounds",
+                    warning);
     }
 }
 
@@ -115,9 +116,12 @@ static int find_paths(struct plan *plan, struct rdmux_fabric *fabric)
     enum rdmux_status status = rdmux_explain(fabric, plan->options.address, &attr,
                                              TOOL_CONNECT_TIMEOUT_MS, &explanation);
     if (status != RDMUX_OK && explanation == NULL) {
-        tool_error(command_name, "--paths all: cannot ask %s for its paths: %s: %s%s",
-                   plan->options.address, rdmux_status_name(status), rdmux_last_error(),
-                   status == RDMUX_REFUSED ? " (is \"rdmux serve\" running there?)" : "");
+        if (status == RDMUX_REFUSED) {
+            tool_refused(command_name, plan->options.address);
+        } else {
+            tool_error(command_name, "--paths all: cannot ask %s for its paths: %s: %s",
+                       plan->options.address, rdmux_status_name(status), rdmux_last_error());
+        }
         return tool_exit_code(status);
     }
     for (uint32_t i = 0; i < explanation->candidate_count && plan->path_count < PATHS_MAX; i++) {
@@ -145,11 +149,11 @@ static int find_paths(struct plan *plan, struct rdmux_fabric *fabric)
         any = any || plan->paths[i].usable;
     }
     if (!any) {
-        tool_error(command_name, "--paths all: no path to %s is usable:", plan->options.address);
+        tool_error(command_name, "--paths all: no path to %s is usable", plan->options.address);
         tool_print_explanation(stderr, explanation);
     }
     rdmux_explanation_free(explanation);
-    return any ? TOOL_OK : TOOL_FAILED;
+    return any ? TOOL_OK : TOOL_NO_PATH;
 }
 
 static void name_path(const struct path *path, char out[PATH_NAME_MAX])
@@ -283,7 +287,7 @@ static int measure_row(struct plan *plan, struct perf_session *session, struct p
             const struct perf_figures *figures = &plan->figures[plan->figure_count - 1];
             perf_format_figure(figures, cell);
             snprintf(gbit, sizeof(gbit), "%.3f Gbit/s", perf_bytes_per_second(figures) * 8 / 1e9);
-        } else if (outcome == TOOL_FAILED || outcome == TOOL_USAGE) {
+        } else if (outcome != TOOL_OK && outcome != TOOL_INTERRUPTED) {
             plan->failed = true; /* the error was printed; the other paths go on */
             memcpy(cell, "failed", sizeof("failed"));
         }
@@ -348,7 +352,7 @@ static void report_all_json(const struct plan *plan, int code)
     char name[256] = "";
     gethostname(name, sizeof(name) - 1);
     struct json json;
-    json_begin(&json, stdout);
+    json_begin(&json, outcome_out());
     json_object_begin(&json, NULL);
     json_string(&json, "address", plan->options.address);
     json_bool(&json, "interrupted", code == TOOL_INTERRUPTED);
@@ -391,7 +395,7 @@ static int finish(const struct plan *plan, int code)
         if (!plan->single) {
             report_all_json(plan, code);
         } else if (plan->figure_count > 0) {
-            report_single_json(&plan->figures[0], stdout);
+            report_single_json(&plan->figures[0], outcome_out());
         }
     } else if (plan->all_paths && !plan->csv) {
         print_unusable(plan);
@@ -442,8 +446,7 @@ static int run_plan(struct plan *plan)
     if (code == TOOL_OK) {
         code = finish(plan, measure_all(plan, &session));
         if (session.left_threads) {
-            fflush(stdout);
-            _exit(code);
+            _exit(outcome_end(command_name, code));
         }
         rdmux_fabric_close(session.fabric);
     }
@@ -633,7 +636,7 @@ static int compare(const struct plan *plan, const char *const *files)
         .json = plan->options.json,
         .csv = plan->csv,
     };
-    return perf_compare(&options, stdout);
+    return perf_compare(&options, outcome_out());
 }
 
 int tool_perf_main(int argc, char **argv)

@@ -10,7 +10,9 @@
  */
 #include "serve.h"
 
+#include "json.h"
 #include "options.h"
+#include "outcome.h"
 #include "timer.h"
 
 #include <errno.h>
@@ -588,35 +590,61 @@ static int open_signals(void)
     return fd;
 }
 
-static bool listen_on(struct server *server, const char *address)
+static void print_address_as_json(const char *address, const char *hint)
+{
+    struct json json;
+    json_begin(&json, stdout);
+    json_object_begin(&json, NULL);
+    json_string(&json, "listening", address);
+    json_bool(&json, "loopback_only", hint[0] != '\0');
+    json_string(&json, "hint", hint);
+    json_object_end(&json);
+    json_end(&json);
+    outcome_is_printed();
+}
+
+/* Says where the server listens, and, if no other host can reach that, how to open it. */
+static void print_address(const char *address, bool json)
+{
+    char hint[RDMUX_TEXT_MAX] = "";
+    if (strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]", 5) == 0) {
+        snprintf(hint, sizeof(hint),
+                 "only processes of this host reach that address; \"rdmux serve 0.0.0.0%.16s\" "
+                 "listens on all",
+                 strrchr(address, ':'));
+    }
+    if (json) {
+        print_address_as_json(address, hint);
+    } else {
+        printf("listening on %s\n%s%s", address, hint, hint[0] != '\0' ? "\n" : "");
+    }
+    fflush(stdout);
+}
+
+/* Returns an exit code. */
+static int listen_on(struct server *server, const char *address, bool json)
 {
     if (tool_refuses_address(command_name, address)) {
-        return false;
+        return TOOL_USAGE;
     }
     enum rdmux_status status = rdmux_listen(server->fabric, address, NULL, &server->listener);
     if (status != RDMUX_OK) {
         tool_error(command_name, "cannot listen on %s: %s: %s%s", address,
                    rdmux_status_name(status), rdmux_last_error(),
                    status == RDMUX_IO
-                       ? " (if the port is in use, give another one, or port 0 for any free one)"
+                       ? "; if the port is in use, give another one, or port 0 for any free one"
                        : "");
-        return false;
+        return tool_exit_code(status);
     }
     char actual[RDMUX_ADDRESS_MAX];
     status = rdmux_listener_address(server->listener, actual, sizeof(actual));
     if (status != RDMUX_OK) {
         tool_error(command_name, "cannot tell the address listened on: %s: %s",
                    rdmux_status_name(status), rdmux_last_error());
-        return false;
+        return tool_exit_code(status);
     }
-    printf("listening on %s\n", actual);
-    if (strncmp(actual, "127.", 4) == 0 || strncmp(actual, "[::1]", 5) == 0) {
-        printf("only processes of this host reach that address; \"rdmux serve 0.0.0.0%s\" listens "
-               "on all\n",
-               strrchr(actual, ':'));
-    }
-    fflush(stdout);
-    return true;
+    print_address(actual, json);
+    return TOOL_OK;
 }
 
 /* Prints the error and returns false on failure. */
@@ -629,7 +657,7 @@ static bool prepare_to_receive(struct server *server)
     }
     server->sweep = sweep_begin(server->receive_directory);
     if (server->sweep == NULL) {
-        tool_error(command_name, "cannot start a thread; files left by an earlier server stay");
+        tool_notice(command_name, "cannot start a thread; files left by an earlier server stay");
     }
     return true;
 }
@@ -639,6 +667,7 @@ struct serve_options {
     const char *receive_path;
     uint64_t clients_max;
     uint64_t idle_seconds;
+    bool json;
 };
 
 static int serve(const struct serve_options *options)
@@ -678,7 +707,8 @@ static int serve(const struct serve_options *options)
                    rdmux_status_name(status), rdmux_last_error());
         goto close_fabric;
     }
-    if (listen_on(&server, options->address)) {
+    code = listen_on(&server, options->address, options->json);
+    if (code == TOOL_OK) {
         code = run_loop(&server) ? TOOL_OK : TOOL_FAILED;
     }
     while (server.clients != NULL) {
@@ -725,11 +755,15 @@ int tool_serve_main(int argc, char **argv)
           .max = IDLE_SECONDS_MAX,
           .argument = "SECONDS",
           .help = "end a session after this time without a request (default 60)" },
+        { .name = "json",
+          .kind = OPTION_FLAG,
+          .flag = &serve_options.json,
+          .help = "print JSON: the address, when the server is ready" },
     };
     const struct command_spec command = {
         .name = command_name,
         .authenticates = true,
-        .usage = "[ADDRESS[:PORT]] [--receive DIR] [--max-clients N] [--idle SECONDS]",
+        .usage = "[ADDRESS[:PORT]] [--receive DIR] [--max-clients N] [--idle SECONDS] [--json]",
         .description = "Runs the server for explain, perf, copy and conformance, with many\n"
                        "clients at once. Listens on 127.0.0.1:7471 by default; port 0 picks a\n"
                        "free one. Prints \"listening on ADDRESS:PORT\" when it is ready, and ends\n"

@@ -2,6 +2,7 @@
 #include "tool.h"
 
 #include "auth.h"
+#include "outcome.h"
 #include "text.h"
 
 #include <stdarg.h>
@@ -24,6 +25,15 @@ static const char *const capability_names[] = {
     "compare_swap", "placed",   "srq",   "fence",     "atomic_device", "target_passive",
 };
 
+static void print_error(const char *command, const char *text)
+{
+    flockfile(stderr);
+    fprintf(stderr, "rdmux%s%s: ", command[0] != '\0' ? " " : "", command);
+    text_print(stderr, text); /* parts may come from a peer */
+    fputc('\n', stderr);
+    funlockfile(stderr);
+}
+
 void tool_error(const char *command, const char *format, ...)
 {
     char text[ERROR_MAX];
@@ -31,15 +41,35 @@ void tool_error(const char *command, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    flockfile(stderr);
-    fprintf(stderr, "rdmux %s: ", command);
-    text_print(stderr, text); /* parts may come from a peer */
-    fputc('\n', stderr);
-    funlockfile(stderr);
+    outcome_error(text);
+    print_error(command, text);
+}
+
+void tool_notice(const char *command, const char *format, ...)
+{
+    char text[ERROR_MAX];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    print_error(command, text);
+}
+
+const char *tool_last_error(void)
+{
+    static const char attribute[] = "attr.paths";
+    static _Thread_local char text[RDMUX_TEXT_MAX];
+    const char *why = rdmux_last_error();
+    if (strncmp(why, attribute, sizeof(attribute) - 1) != 0) {
+        return why;
+    }
+    snprintf(text, sizeof(text), "--paths%s", why + sizeof(attribute) - 1);
+    return text;
 }
 
 void tool_refused(const char *command, const char *address)
 {
+    outcome_cause(RDMUX_REFUSED);
     const char *why = rdmux_last_error();
     const char *found = strstr(why, "connection refused");
     if (found == NULL) {
@@ -64,10 +94,17 @@ bool tool_refuses_address(const char *command, const char *address)
 
 int tool_exit_code(enum rdmux_status status)
 {
-    if (status == RDMUX_OK) {
+    outcome_cause(status);
+    switch (status) {
+    case RDMUX_OK:
         return TOOL_OK;
+    case RDMUX_INVALID:
+        return TOOL_USAGE;
+    case RDMUX_NO_PATH:
+        return TOOL_NO_PATH;
+    default:
+        return TOOL_FAILED;
     }
-    return status == RDMUX_INVALID ? TOOL_USAGE : TOOL_FAILED;
 }
 
 /* Called by any thread of the library. */

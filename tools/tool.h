@@ -19,6 +19,7 @@ enum {
     TOOL_OK = 0,
     TOOL_FAILED = 1,
     TOOL_USAGE = 2,
+    TOOL_NO_PATH = 3,
     TOOL_INTERRUPTED = 130, /* by SIGINT, SIGTERM or SIGHUP, after the report of what was done */
 };
 
@@ -27,15 +28,22 @@ enum {
     TOOL_CONNECT_TIMEOUT_MS = 20000,
 };
 
-/* Prints "rdmux COMMAND: text" and a newline on standard error. */
+/* Prints "rdmux COMMAND: text" and a newline on standard error, and keeps the first such text for
+ * outcome_end(). A remedy follows the last "; ". */
 void tool_error(const char *command, const char *format, ...) TOOL_PRINTF(2, 3);
+
+/* Prints the same of something that does not end the command. */
+void tool_notice(const char *command, const char *format, ...) TOOL_PRINTF(2, 3);
+
+/* Returns the library's text about its last failed call, as a user of the command knows things. */
+const char *tool_last_error(void);
 
 /* Prints why the library's last call was refused by an address. Its text names the address and the
  * port, or it is the server's. */
 void tool_refused(const char *command, const char *address);
 
-/* Returns the exit code for a failed library call. RDMUX_INVALID can only be caused by a wrong
- * argument of the user. */
+/* Returns the exit code for a library call, and keeps its status for outcome_end(). RDMUX_INVALID
+ * can only be caused by a wrong argument of the user. */
 int tool_exit_code(enum rdmux_status status);
 
 /* Returns whether the address is an rdma:// address, behind which there is no rdmux. If so, prints

@@ -2,6 +2,7 @@
 /* rdmux top: the endpoints of this user's running processes, as far as these share their counts. */
 #include "json.h"
 #include "options.h"
+#include "outcome.h"
 #include "text.h"
 #include "tool.h"
 #include "top_read.h"
@@ -191,7 +192,9 @@ static bool read_sample(const char *folder, struct top_sample *sample)
 {
     char reason[TOP_REASON_MAX];
     if (!top_read(folder, sample, reason)) {
-        tool_error(command_name, "%s: %s; nothing in it is believed", folder, reason);
+        tool_error(command_name,
+                   "%s: %s: nothing in it is believed; remove it, or correct its owner and mode",
+                   folder, reason);
         return false;
     }
     return true;
@@ -200,8 +203,8 @@ static bool read_sample(const char *folder, struct top_sample *sample)
 static void print_refused(const char *folder, const struct top_sample *sample)
 {
     for (size_t i = 0; i < sample->refused_count; i++) {
-        tool_error(command_name, "%s/%s: %s; it is left out", folder, sample->refused[i].file,
-                   sample->refused[i].reason);
+        tool_notice(command_name, "%s/%s: %s; it is left out", folder, sample->refused[i].file,
+                    sample->refused[i].reason);
     }
 }
 
@@ -261,7 +264,7 @@ int tool_top_main(int argc, char **argv)
         }
         top_compare(&before, &now);
         if (as_json) {
-            write_json(stdout, &now);
+            write_json(outcome_out(), &now);
         } else {
             fputs(once ? "" : "\033[H\033[J", stdout); /* the terminal's top left; clears it */
             print_table(stdout, &now, once ? now.count : ROWS_MAX);

@@ -136,11 +136,13 @@ a_path() {
 # a_reason SERVER CLIENT PATH REASON: the path is not chosen, the explanation gives the reason, and
 # another path works.
 a_reason() {
+    local no_path=3
+    [[ $2 == "$new" ]] || no_path=1 # of a command that had no status of its own for it
     start_server "$1" "$3"
-    expect 1 "$2" "$3" explain "$address" --paths "$3" --json
+    expect "$no_path" "$2" "$3" explain "$address" --paths "$3" --json
     json ".chosen == null and ([.candidates[] | select(.provider == \"$3\")] | length > 0 and
           all(.reason == \"$4\" and (.text | test(\"version\"))))"
-    expect 1 "$2" "$3" perf "$address" --paths "$3" --op send --test latency --wait sleep --iterations 10
+    expect "$no_path" "$2" "$3" perf "$address" --paths "$3" --op send --test latency --wait sleep --iterations 10
     grep -q 'NO_PATH' "$scratch/err" || fail "$(cat "$scratch/err")"
     expect 0 "$2" "$3" perf "$address" --op send --test latency --wait sleep --iterations 20 --verify --json
     json ".verified and .path.provider != \"$3\""

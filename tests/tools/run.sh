@@ -108,6 +108,7 @@ expect() {
     [[ $status == "$1" ]] || fail "rdmux ${*:2}: status $status instead of $1: $(
         cat "$scratch/out" "$scratch/err"
     )"
+    keep_sample "${@:2}"
 }
 
 says() {
@@ -287,7 +288,7 @@ explain_is_read_at_a_glance() {
     expect 0 explain "$address" --json
     json '.candidates | map(select(.provider == "tcp")) | all(.measured == false
           and .here.latency_ns > 0 and .peer.latency_ns > 0)'
-    expect 1 explain "$address" --paths ib
+    expect 3 explain "$address" --paths ib
     fits
     says out '^  ib +- +- +NO_(DEVICE|LIBRARY): '
 }
@@ -426,19 +427,19 @@ top_believes_no_bad_file() {
 }
 
 explain_without_a_path() {
-    expect 1 explain "$address" --paths iwarp --json
+    expect 3 explain "$address" --paths iwarp --json
     json '.chosen == null and (.candidates | length > 0)'
     says err NO_PATH
-    expect 1 explain "$address" --paths iwarp
+    expect 3 explain "$address" --paths iwarp
     says err NO_PATH
     says out iwarp
 }
 
 no_path_for_the_others() {
-    expect 1 perf "$address" --op send --test rate --paths iwarp
+    expect 3 perf "$address" --op send --test rate --paths iwarp
     says err NO_PATH
     says err 'iwarp.*[A-Z_]+'
-    expect 1 copy "$here/run.sh" "$address" --paths iwarp
+    expect 3 copy "$here/run.sh" "$address" --paths iwarp
     says err NO_PATH
 }
 
@@ -952,6 +953,45 @@ the_log_goes_to_standard_error() {
     [[ $(grep -vc ' negotiation: ' "$scratch/err") == 0 ]] || fail "more than asked for"
 }
 
+# lines_in_a_program LEVEL: as lines_of, in a program that has no hook for the log.
+lines_in_a_program() {
+    RDMUX_LOG=$1 timeout --kill-after=5 "$limit" "$helpers/bad_client" "$address" \
+        garbage_instead_of_a_request >"$scratch/out" 2>"$scratch/err" || fail "$(cat "$scratch/out")"
+    grep -cE '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{6}Z rdmux\[[0-9]+\] [a-z]+ [a-z]+: ' \
+        "$scratch/err" || true
+}
+
+the_log_goes_to_standard_error_in_any_program() {
+    local debug trace step
+    [[ $(lines_in_a_program warn) == 0 ]] || fail "it warns: $(cat "$scratch/err")"
+    debug=$(lines_in_a_program debug)
+    for step in 'dials 127.0.0.1' 'offers .*shm memory' 'ranks shm memory' 'opens shm memory' \
+        'connects shm memory' 'writes a proof' 'checks the proof' 'shm memory: CHOSEN'; do
+        says err "debug negotiation: endpoint [0-9]+: .*$step"
+    done
+    trace=$(lines_in_a_program trace)
+    says err 'trace control: endpoint [0-9]+: sends OFFER, [0-9]+ bytes'
+    ((trace > debug && debug > 10)) || fail "$debug lines at debug, $trace at trace"
+}
+
+# With a server and clients that log warnings, in the command's form and in the library's own.
+a_run_that_goes_well_has_no_warning() {
+    local setting
+    for setting in warn warn@fabric,provider,negotiation,endpoint,listener,memory,failover,control; do
+        export RDMUX_LOG=$setting
+        start_server --receive "$(mktemp -d "$scratch/quiet.XXXXXX")"
+        expect 0 explain "$address" --probe
+        cat "$scratch/err" >>"$scratch/warnings"
+        expect 0 perf "$address" --paths all --seconds 0.02
+        cat "$scratch/err" >>"$scratch/warnings"
+        expect 0 copy "$scratch/tree/deep/er" "$address"
+        cat "$scratch/err" >>"$scratch/warnings"
+        stop_server
+        cat "$log.err" >>"$scratch/warnings"
+    done
+    ! grep -E 'rdmux \[(warn|error)\]|^[0-9T:.-]+Z rdmux\[' "$scratch/warnings" || fail 'it warns'
+}
+
 # The default address is one of loopback, which a stranger takes for a server that does not work.
 a_server_on_loopback_says_so() {
     start_server
@@ -990,6 +1030,8 @@ unit() {
 . "$here/copy.sh"
 # shellcheck source=tests/tools/perf.sh
 . "$here/perf.sh"
+# shellcheck source=tests/tools/json.sh
+. "$here/json.sh"
 
 # ---------------------------------------------------------------------------------------- the plan
 
@@ -1003,6 +1045,7 @@ check 'wrong arguments exit with 2 and a text' wrong_arguments
 check 'an unknown provider in --paths exits with 2' a_provider_that_does_not_exist
 check 'info names every provider, absent ones with a reason' info_names_every_provider
 check 'the library log goes to standard error' the_log_goes_to_standard_error
+check 'a run that goes well has no warning in its log' a_run_that_goes_well_has_no_warning
 check 'a server on loopback says so, and how to listen for others' a_server_on_loopback_says_so
 check 'an explanation is no line at the server' explaining_leaves_no_line_at_the_server
 check 'explain chooses shm and gives tcp a reason' explain_chooses_shm
@@ -1024,8 +1067,8 @@ if why=$("$here/trace_points.sh" --can 2>&1); then
 else
     tap_skip "$points" "$why"
 fi
-check 'explain --paths iwarp exits with 1, NO_PATH and chosen null' explain_without_a_path
-check 'perf and copy without a path exit with 1 and say why' no_path_for_the_others
+check 'explain --paths iwarp exits with 3, NO_PATH and chosen null' explain_without_a_path
+check 'perf and copy without a path exit with 3 and say why' no_path_for_the_others
 check 'a server that is not there is named' nobody_listens
 check 'a port in use is named' a_port_in_use
 check 'a folder to receive in that is not there is named' a_folder_that_does_not_exist
@@ -1063,7 +1106,7 @@ plain_addresses_are_refused() {
     expect 2 explain "$plain" && says err 'programs that are not rdmux' &&
         expect 2 perf "$plain" --op send --test latency && says err 'programs that are not rdmux' &&
         expect 2 copy "$0" "$plain" && says err 'programs that are not rdmux' &&
-        expect 1 serve "$plain" && says err 'programs that are not rdmux'
+        expect 2 serve "$plain" && says err 'programs that are not rdmux'
 }
 
 for path in shm tcp; do
@@ -1081,6 +1124,8 @@ else
 fi
 
 if [[ -x $helpers/bad_client ]]; then
+    check 'RDMUX_LOG works in any program, with time stamps and the steps of negotiation' \
+        the_log_goes_to_standard_error_in_any_program
     for way in $("$helpers/bad_client" --list); do
         check "a client that sends ${way//_/ } ends alone" misbehaves "$way"
     done
@@ -1114,8 +1159,10 @@ for program in tools_unit receiver_unit; do
 done
 doctor_cases
 check 'addresses of rdma:// are refused with a reason' plain_addresses_are_refused
+json_cases
 check 'demo shows everything, in text and in JSON' demo_of_everything
 check 'a signal ends the demo and leaves nothing behind' a_signal_ends_the_demo
+schema_cases
 
 kill -TERM "$server"
 await "$server" "$end_limit"
