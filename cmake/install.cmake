@@ -53,8 +53,9 @@ foreach(package IN LISTS packages)
             DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endforeach()
 
-# For authors of bindings.
+# For authors of bindings, and for readers of what the command prints.
 install(FILES docs/interface.json DESTINATION ${CMAKE_INSTALL_DATADIR}/rdmux)
+install(DIRECTORY docs/schemas DESTINATION ${CMAKE_INSTALL_DATADIR}/rdmux COMPONENT tools)
 install(FILES LICENSE docs/PROVIDER-GUIDE.md docs/SEMANTICS.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 # For authors of providers: the skeleton to copy, and the toy to read beside the guide.
 install(DIRECTORY tests/plugins/skeleton tests/plugins/toy
