@@ -41,8 +41,9 @@ in_page() {
         PATH="$RDMUX_PREFIX/bin:$PATH" LD_LIBRARY_PATH="${library%/*}" PKG_CONFIG_PATH="${library%/*}/pkgconfig" CMAKE_PREFIX_PATH="$RDMUX_PREFIX" "${@:2}")
 }
 
-# runnable FILE: the block, which waits after each command in the background until it listens or has
-# ended, as a reader does who starts it in another shell; and fails if it leaves one running.
+# runnable FILE: the block, which waits after each command in the background, or "in one shell", until
+# it listens or has ended, as a reader does; and fails if it leaves one running. What a reader ends by
+# Ctrl-C ends with the block.
 # shellcheck disable=SC2016 # what it prints is code
 runnable() {
     cat <<'END'
@@ -55,9 +56,12 @@ listens() {
 END
     awk '
         { code = $0; sub(/ +#.*/, "", code) }
-        code ~ / &$/ { print "was=$(ss -Hltn | wc -l)"; print; print "listens $! \"$was\""; next }
-        { print }' "$1"
+        /# in one shell/ && code !~ /&$/ { code = code " &" }
+        code ~ / &$/ { print "was=$(ss -Hltn | wc -l)"; print code; print "listens $! \"$was\"" }
+        code ~ / &$/ && /Ctrl-C/ { print "interrupted+=($!)" }
+        code !~ / &$/ { print }' "$1"
     cat <<'END'
+[[ -z ${interrupted-} ]] || kill -TERM "${interrupted[@]}" # a job in the background has no Ctrl-C
 for ((tries = 0; tries < 200; tries++)); do
     [[ -n $(jobs -rp) ]] || exit 0
     sleep 0.05 # a process that was told to end may take a moment
