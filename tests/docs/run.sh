@@ -55,7 +55,7 @@ listens() {
 }
 END
     awk '
-        { code = $0; sub(/ +#.*/, "", code) }
+        { code = $0; sub(/ +#.*/, "", code); sub(/ & sleep 1$/, " \\&", code) }
         /# in one shell/ && code !~ /&$/ { code = code " &" }
         code ~ / &$/ { print "was=$(ss -Hltn | wc -l)"; print code; print "listens $! \"$was\"" }
         code ~ / &$/ && /Ctrl-C/ { print "interrupted+=($!)" }
