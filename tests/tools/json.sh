@@ -161,7 +161,7 @@ make_samples() {
     expect 0 copy "$scratch/tree" "$address" --as sampled --json
     start_shared 60
     wait_until in_top '.endpoints | length == 2'
-    expect 0 conformance --provider tcp --case 'two processes connect' --json
+    expect 0 conformance --provider tcp --provider shm --case 'two processes connect' --json
     TMPDIR=$scratch expect 0 demo "$here/run.sh" --json
     split_demos
 }
