@@ -3,6 +3,7 @@
 #include "api/core/fabric.h"
 #include "api/accept/listener.h"
 #include "api/accept/shake.h"
+#include "api/base/capture.h"
 #include "api/data/cq_service.h"
 #include "api/failover/failover.h"
 #include "api/life.h"
@@ -168,6 +169,7 @@ static void destroy_fabric(struct rdmux_fabric *fabric)
     pthread_mutex_destroy(&fabric->hooks.secrets_lock);
     pthread_mutex_destroy(&fabric->lock);
     pthread_mutex_destroy(&fabric->setup_lock);
+    rdmux_capture_close(fabric);
     rdmux_log_close(fabric);
     unmap_alive(fabric);
     void (*release)(void *user, void *memory) = fabric->hooks.release;
@@ -199,6 +201,19 @@ static bool shares_stats(const struct rdmux_fabric_attr *attr, bool environment)
     const char *setting = environment ? rdmux_environment("RDMUX_STATS") : NULL;
     return (attr->flags & RDMUX_FABRIC_SHARE_STATS) != 0 ||
            (setting != NULL && strcmp(setting, "1") == 0);
+}
+
+/* The attribute comes before the environment. */
+static enum rdmux_status open_capture(struct rdmux_fabric *fabric,
+                                      const struct rdmux_fabric_attr *attr, bool environment)
+{
+    const char *setting = environment ? rdmux_environment("RDMUX_CAPTURE") : NULL;
+    if (attr->capture != NULL) {
+        return rdmux_capture_open(fabric, "rdmux_fabric_open: attr.capture", attr->capture);
+    }
+    return setting == NULL || *setting == '\0'
+               ? RDMUX_OK
+               : rdmux_capture_open(fabric, "RDMUX_CAPTURE", setting);
 }
 
 static const struct rdmux_service_steps service_steps = {
@@ -255,6 +270,9 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
     }
     if (status == RDMUX_OK && log_text != NULL && *log_text != '\0') {
         status = rdmux_log_take_setting(fabric, log_text);
+    }
+    if (status == RDMUX_OK) {
+        status = open_capture(fabric, &all, environment);
     }
     if (status == RDMUX_OK) {
         status = rdmux_random(fabric, fabric->process, sizeof(fabric->process));

@@ -5,6 +5,7 @@
 #include "api/base/error.h"
 #include "api/base/hooks.h"
 #include "api/system/system.h"
+#include "negotiation/control_capture.h"
 #include "negotiation/message.h"
 
 #include <errno.h>
@@ -305,6 +306,8 @@ enum rdmux_status rdmux_channel_receive(struct rdmux_channel *channel, const uin
         if (total != 0 && in->have == total) {
             channel->is_greeted = true;
             channel->returned = total;
+            rdmux_capture_control(channel->fabric, channel->socket, RDMUX_CAPTURE_IN, in->bytes,
+                                  total, channel->tls != NULL);
             *bytes = in->bytes;
             *size = total;
             return RDMUX_OK;
@@ -394,6 +397,8 @@ enum rdmux_status rdmux_channel_send(struct rdmux_channel *channel, const void *
     }
     memcpy(out->bytes + out->have, bytes, size);
     out->have += size;
+    rdmux_capture_control(channel->fabric, channel->socket, RDMUX_CAPTURE_OUT, bytes, size,
+                          channel->tls != NULL);
     return rdmux_channel_flush(channel);
 }
 
@@ -419,4 +424,12 @@ void rdmux_channel_detach(struct rdmux_channel *channel)
 bool rdmux_channel_is_attached(const struct rdmux_channel *channel)
 {
     return channel->path != NULL;
+}
+
+void rdmux_channel_note_received(const struct rdmux_channel *channel, const void *frame, size_t size)
+{
+    if (channel != NULL) {
+        rdmux_capture_control(channel->fabric, channel->socket, RDMUX_CAPTURE_IN, frame, size,
+                              channel->tls != NULL);
+    }
 }

@@ -53,6 +53,10 @@ bool rdmux_channel_is_sending(const struct rdmux_channel *channel);
 
 /* The path shares the socket and does all reading and writing from now on. Frames go out through
  * its ep_control. */
+/* A frame came through the path that shares the socket: writes it to the fabric's capture. channel
+ * may be NULL. */
+void rdmux_channel_note_received(const struct rdmux_channel *channel, const void *frame,
+                                 size_t size);
 void rdmux_channel_attach(struct rdmux_channel *channel, struct rdmux_provider_ep *path);
 /* Returns the socket to the channel; the path is about to be closed. */
 void rdmux_channel_detach(struct rdmux_channel *channel);

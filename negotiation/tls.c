@@ -6,6 +6,7 @@
 #ifdef RDMUX_HAVE_OPENSSL
 
 #include "negotiation/auth_methods.h"
+#include "negotiation/control_capture.h"
 #include "negotiation/tls_internal.h"
 
 #include <assert.h>
@@ -29,6 +30,8 @@ static enum rdmux_status send_refusal(struct rdmux_tls *tls, uint32_t theirs)
     uint32_t ours = rdmux_auth_methods(tls->auth);
     tls->auth->host->fill_hello(tls->auth->fabric, &hello);
     rdmux_hello_encode(&hello, bytes);
+    rdmux_capture_control(tls->auth->fabric, tls->socket, RDMUX_CAPTURE_OUT, bytes, sizeof(bytes),
+                          false);
     (void)rdmux_tls_give(tls, bytes, sizeof(bytes)); /* a peer that is gone needs no answer */
     rdmux_auth_explain_mismatch(ours, theirs, text, sizeof(text));
     return rdmux_fail(RDMUX_AUTH, "authentication: %s", text);
@@ -51,6 +54,8 @@ static enum rdmux_status read_hello(struct rdmux_tls *tls, struct rdmux_hello *h
                               "control channel: the peer does not speak this protocol");
         }
     }
+    rdmux_capture_control(tls->auth->fabric, tls->socket, RDMUX_CAPTURE_IN, tls->hello,
+                          RDMUX_HELLO_SIZE, false);
     enum rdmux_status status = rdmux_hello_decode(tls->hello, RDMUX_HELLO_SIZE, hello);
     return status == RDMUX_OK
                ? RDMUX_OK
@@ -105,6 +110,8 @@ static enum rdmux_status send_clear_hello(struct rdmux_tls *tls, const uint8_t *
         }
         tls->hello_size += (size_t)sent;
     }
+    rdmux_capture_control(tls->auth->fabric, tls->socket, RDMUX_CAPTURE_OUT, hello,
+                          RDMUX_HELLO_SIZE, false);
     tls->hello_size = 0; /* room for a refusal */
     rdmux_tls_write_stage(tls, STAGE_SHAKING);
     return RDMUX_OK;

@@ -7,6 +7,7 @@
 #include "api/base/list.h"
 #include "api/base/stream.h"
 #include "api/system/system.h"
+#include "tcp_fallback/tcp_capture.h"
 #include "tcp_fallback/tcp_completion.h"
 #include "tcp_fallback/tcp_credit.h"
 #include "tcp_fallback/tcp_frame.h"
@@ -208,6 +209,7 @@ static enum rdmux_status introduce_socket(struct tcp_lane *lane)
     uint8_t join[RDMUX_JOIN_SIZE];
     rdmux_provider_join(&ep->base, lane->index, join);
     ssize_t sent = send(lane->fd, join, sizeof(join), MSG_NOSIGNAL | MSG_DONTWAIT);
+    rdmux_tcp_capture_join(lane, join);
     rdmux_wipe(join, sizeof(join));      /* without encryption it has the connection's secret */
     if (sent != (ssize_t)sizeof(join)) { /* a new socket has room for more bytes */
         return dial_error(ep, lane->index, "send", sent < 0 ? errno : EIO);

@@ -19,6 +19,7 @@
 struct rdmux_path_stream;
 struct tcp_ep;
 struct tcp_lane;
+struct tcp_tap;
 
 /* I/O functions of a data socket, in clear or encrypted. They behave like non-blocking recv(2),
  * recvmsg(2), send(2) and sendmsg(2). The caller counts one system call. On EBADMSG and ENOMEM
@@ -42,6 +43,7 @@ enum tcp_lane_state {
 struct tcp_lane {
     struct tcp_ep *ep;
     struct tcp_stream stream;
+    struct tcp_tap *tap; /* tcp_capture.c; NULL: the lane is not captured */
     int fd;
     uint32_t index;
     uint32_t events; /* registered with the poller */

@@ -4,6 +4,7 @@
 
 #include "api/base/stream.h"
 #include "api/system/system.h"
+#include "tcp_fallback/tcp_capture.h"
 #include "tcp_fallback/tcp_completion.h"
 #include "tcp_fallback/tcp_endpoint.h"
 #include "tcp_fallback/tcp_lane.h"
@@ -198,7 +199,7 @@ enum rdmux_status rdmux_tcp_stream_begin(struct tcp_lane *lane)
             .session = session,
         };
     }
-    return status;
+    return status == RDMUX_OK ? rdmux_tcp_capture_begin(lane) : status;
 }
 
 enum rdmux_status rdmux_tcp_stream_step(struct tcp_lane *lane)
@@ -229,6 +230,7 @@ const char *rdmux_tcp_stream_reason(const struct tcp_lane *lane)
 
 void rdmux_tcp_stream_end(struct tcp_lane *lane)
 {
+    rdmux_tcp_capture_end(lane);
     struct rdmux_path_stream *session = lane->stream.session;
     rdmux_tcp_stream_clear(lane);
     if (session != NULL) {

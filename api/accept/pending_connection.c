@@ -14,6 +14,7 @@
 #include "api/loop/service.h"
 #include "api/object/offer.h"
 #include "api/system/system.h"
+#include "negotiation/control_capture.h"
 #include "negotiation/message.h"
 #include "negotiation/tls.h"
 
@@ -198,6 +199,8 @@ void rdmux_pending_expire(struct rdmux_pending_connection *pending, const char *
 /* Like send(2), all or nothing: a few KiB on a fresh socket fit, unless the peer is dead. */
 bool rdmux_pending_say(struct rdmux_pending_connection *pending, const uint8_t *bytes, size_t size)
 {
+    rdmux_capture_control(pending->listener->fabric, pending->socket, RDMUX_CAPTURE_OUT, bytes,
+                          size, pending->tls != NULL);
     if (pending->tls == NULL) {
         return send(pending->socket, bytes, size, MSG_NOSIGNAL) == (ssize_t)size;
     }

@@ -17,6 +17,7 @@
 #include "api/setup/setup.h"
 #include "api/system/system.h"
 #include "negotiation/auth_methods.h"
+#include "negotiation/control_capture.h"
 #include "negotiation/path_secret.h"
 #include "negotiation/tls.h"
 
@@ -289,6 +290,9 @@ bool rdmux_pending_read(struct rdmux_pending_connection *pending)
         }
         size_t want = total == 0 ? RDMUX_FRAME_HEADER_SIZE : total;
         if (total != 0 && part == total) {
+            rdmux_capture_control(fabric, pending->socket, RDMUX_CAPTURE_IN,
+                                  pending->bytes + pending->hello_size, total,
+                                  pending->tls != NULL);
             if (pending->hello_size != 0) {
                 introduce_connection(pending);
                 return false;

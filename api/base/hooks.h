@@ -11,7 +11,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
+struct rdmux_capture;     /* base/capture.c */
 struct rdmux_secret_page; /* base/secrets.c */
 struct rdmux_service;     /* loop/service.c */
 struct rdmux_worker;      /* loop/worker.c */
@@ -36,7 +38,8 @@ struct rdmux_hooks {
     void *thread_user;
     pthread_mutex_t secrets_lock; /* a leaf of the lock order */
     struct rdmux_secret_page *secrets;
-    uint32_t flags; /* RDMUX_FABRIC_* */
+    uint32_t flags;                /* RDMUX_FABRIC_* */
+    struct rdmux_capture *capture; /* NULL: none */
     struct rdmux_service *service;
     struct rdmux_worker *worker;
     /* Drops one pending connection to free its descriptors. Returns false if there is none. NULL:
@@ -73,6 +76,9 @@ void rdmux_log_about(struct rdmux_fabric *fabric, enum rdmux_log_category catego
 bool rdmux_log_wants(struct rdmux_fabric *fabric, enum rdmux_log_level level);
 /* Reads RDMUX_LOG. RDMUX_INVALID, RDMUX_IO. */
 enum rdmux_status rdmux_log_take_setting(struct rdmux_fabric *fabric, const char *text);
+/* Writes to a file that the program does not expect: like write(2), but a limit on the size of files
+ * is an error, not a signal. */
+ssize_t rdmux_log_write(int fd, const void *bytes, size_t size);
 /* Closes the log's file. */
 void rdmux_log_close(struct rdmux_fabric *fabric);
 

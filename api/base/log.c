@@ -56,9 +56,9 @@ static uint32_t category_of(const char *line)
     return RDMUX_CATEGORY_FABRIC;
 }
 
-/* Writes a line. A write beyond RLIMIT_FSIZE raises SIGXFSZ, which would end the process, so this
- * function blocks the signal and consumes it, unless one was pending before. */
-static void write_line(int fd, const char *line, size_t length)
+/* A write beyond RLIMIT_FSIZE raises SIGXFSZ, which would end the process, so this function blocks
+ * the signal and consumes it, unless one was pending before. */
+ssize_t rdmux_log_write(int fd, const void *bytes, size_t size)
 {
     const struct timespec at_once = { 0 };
     sigset_t limit;
@@ -68,11 +68,14 @@ static void write_line(int fd, const char *line, size_t length)
     (void)sigaddset(&limit, SIGXFSZ);
     (void)pthread_sigmask(SIG_BLOCK, &limit, &before);
     (void)sigpending(&pending);
-    ssize_t written = write(fd, line, length); /* a failure cannot be reported anywhere */
-    if (written < 0 && errno == EFBIG && sigismember(&pending, SIGXFSZ) == 0) {
+    const ssize_t written = write(fd, bytes, size);
+    const int error = errno;
+    if (written < 0 && error == EFBIG && sigismember(&pending, SIGXFSZ) == 0) {
         (void)sigtimedwait(&limit, NULL, &at_once);
     }
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = error;
+    return written;
 }
 
 /* "2026-11-28T13:05:22.123456Z" */
@@ -116,7 +119,7 @@ static void write_to_file(const struct rdmux_hooks *hooks, const struct rdmux_lo
     int length = snprintf(line, sizeof(line), "%s rdmux[%d] %s %s: %s\n", time, (int)getpid(),
                           level_names[event->level], category_names[event->category], event->line);
     if (length > 0) {
-        write_line(hooks->log_fd, line, (size_t)length);
+        (void)rdmux_log_write(hooks->log_fd, line, (size_t)length); /* there is no other log */
     }
 }
 

@@ -11,6 +11,7 @@
 #include "api/setup/rdmacm_endpoint.h"
 #include "api/setup/setup.h"
 #include "api/system/system.h"
+#include "negotiation/control_capture.h"
 #include "negotiation/tls.h"
 
 #include <errno.h>
@@ -230,6 +231,8 @@ static enum rdmux_status send_secured(struct explaining *explaining, const uint8
 
 static enum rdmux_status send_all(struct explaining *explaining, const uint8_t *bytes, size_t size)
 {
+    rdmux_capture_control(explaining->fabric, explaining->socket, RDMUX_CAPTURE_OUT, bytes, size,
+                          explaining->tls != NULL);
     if (explaining->tls != NULL) {
         return send_secured(explaining, bytes, size);
     }
@@ -278,6 +281,8 @@ static enum rdmux_status receive_frame(struct explaining *explaining, bool first
             return rdmux_fail(RDMUX_PROTOCOL, "what listens there does not speak rdmux");
         }
         if (total != 0 && have == total) {
+            rdmux_capture_control(explaining->fabric, explaining->socket, RDMUX_CAPTURE_IN,
+                                  explaining->bytes, total, explaining->tls != NULL);
             *size = total;
             return RDMUX_OK;
         }

@@ -90,6 +90,7 @@ void rdmux_provider_control_received(struct rdmux_provider_ep *path, const void 
 {
     struct rdmux_ep *ep = path->ep;
     rdmux_ep_log_frame(ep, "receives", frame, size);
+    rdmux_channel_note_received(ep->channel, frame, size);
     if (!rdmux_inbox_put(ep, frame, size)) {
         rdmux_provider_failed(path, RDMUX_NO_MEMORY, "control channel: out of memory");
         return;

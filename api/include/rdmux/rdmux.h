@@ -334,7 +334,7 @@ struct rdmux_log_event {
 
 /* rdmux_fabric_attr.flags */
 enum {
-    /* RDMUX_LOG, RDMUX_PATHS, RDMUX_PROVIDER_DIR and RDMUX_STATS have no effect. */
+    /* RDMUX_LOG, RDMUX_PATHS, RDMUX_PROVIDER_DIR, RDMUX_STATS and RDMUX_CAPTURE have no effect. */
     RDMUX_FABRIC_IGNORE_ENVIRONMENT = 1 << 0,
     /* rdmux_fabric_progress() does the work of the service thread. Rules 8 and 10 of
      * docs/SEMANTICS.md hold only as long as the program calls it. */
@@ -434,6 +434,12 @@ struct rdmux_fabric_auth {
  *               reaches a listener's port may connect, and the control channel is in clear.
  * log_event     Receives the same lines with their time and category. `log` is not called then.
  *               Its user is log_user.
+ * capture       "[WORD,...:]FILE": the frames of control channels and of tcp paths go to FILE, a
+ *               pcap-ng file for Wireshark, of mode 0600. Without it: RDMUX_CAPTURE. Words: snap=N,
+ *               the first N bytes of a payload are kept (32); max=N, the capture ends after N MiB
+ *               (1024); secrets, secrets and keys are kept, not replaced by zeros; decrypted,
+ *               encrypted connections are captured, too, in clear. docs/SECURITY.md says what the
+ *               file reveals. Without a capture the data path pays nothing.
  * thread_start  Called first on each thread of the library, to choose its processors, its priority
  *               and its name. name: "rdmux-service", "rdmux-worker" or, if peers authenticate and
  *               something connects, "rdmux-tls". rdmux_fabric_open() returns after the first two
@@ -469,7 +475,8 @@ struct rdmux_fabric_attr {
     int (*thread_start)(void *user, const char *name);
     void *thread_user;
     void (*log_event)(void *user, const struct rdmux_log_event *event);
-    uint64_t spare[2];
+    const char *capture;
+    uint64_t spare[1];
 };
 #define RDMUX_FABRIC_ATTR_INIT RDMUX_INIT_OF(rdmux_fabric_attr)
 
@@ -485,8 +492,8 @@ struct rdmux_fabric_attr {
  * Ownership  The caller owns the fabric and ends it by rdmux_fabric_close().
  * Threads    Any. May sleep.
  * Errors     RDMUX_INVALID (a filter that names an unknown provider, an unknown flag, a file that
- *            has no key or that others may read), RDMUX_NO_MEMORY, RDMUX_IO (a file of auth, or
- *            thread_start refused a thread),
+ *            has no key or that others may read, an unknown word of capture), RDMUX_NO_MEMORY,
+ *            RDMUX_IO (a file of auth, log or capture, or thread_start refused a thread),
  *            RDMUX_UNSUPPORTED (auth without OpenSSL)
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr,
