@@ -49,6 +49,8 @@ static void print_help(const struct command_spec *command)
         size_t count = 0;
         const struct option_spec *options = tool_auth_options(&count);
         print_options(options, count);
+        options = tool_connection_options(&count);
+        print_options(options, count);
     }
     printf("  %-32s %s\n", "--help", "this text");
 }
@@ -211,6 +213,10 @@ static const struct option_spec *find_option(const struct command_spec *command,
         size_t count = 0;
         const struct option_spec *options = tool_auth_options(&count);
         found = find_in(options, count, name, length);
+        if (found == NULL) {
+            options = tool_connection_options(&count);
+            found = find_in(options, count, name, length);
+        }
     }
     return found;
 }

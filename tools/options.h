@@ -53,7 +53,7 @@ struct command_spec {
     size_t option_count;
     size_t positional_min;
     size_t positional_max;
-    bool authenticates; /* takes the options of auth.h, too */
+    bool authenticates; /* takes the options of auth.h and of tool_connection_options(), too */
 };
 
 enum options_outcome {

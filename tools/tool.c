@@ -2,6 +2,7 @@
 #include "tool.h"
 
 #include "auth.h"
+#include "options.h"
 #include "outcome.h"
 #include "text.h"
 
@@ -152,10 +153,28 @@ static uint32_t wanted_log_level(const char *setting)
     return RDMUX_LOG_WARN;
 }
 
+static const char *capture; /* static, because a process runs one command only */
+
+static const struct option_spec connection_options[] = {
+    { .name = "capture",
+      .kind = OPTION_TEXT,
+      .text = &capture,
+      .argument = "[WORD,...:]FILE",
+      .help = "write the frames of control channels and tcp to a pcap-ng file for\n"
+              "Wireshark; words: snap=BYTES, max=MIB, secrets, decrypted" },
+};
+
+const struct option_spec *tool_connection_options(size_t *count)
+{
+    *count = TOOL_COUNT_OF(connection_options);
+    return connection_options;
+}
+
 int tool_fabric_open(const char *command, struct rdmux_fabric **out)
 {
     struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
     attr.auth = tool_auth();
+    attr.capture = capture;
     const char *setting = getenv("RDMUX_LOG");
     if (shows_log(setting)) {
         attr.log_event = print_log_line;

@@ -14,6 +14,8 @@
 
 #define TOOL_COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
+struct option_spec; /* options.h */
+
 /* Exit codes of the command. */
 enum {
     TOOL_OK = 0,
@@ -50,7 +52,10 @@ int tool_exit_code(enum rdmux_status status);
  * that the command cannot talk to it. */
 bool tool_refuses_address(const char *command, const char *address);
 
-/* Opens the library, with a log hook that prints to standard error if RDMUX_LOG is set. Prints the
+/* The options that every command with connections has beside those of authentication. */
+const struct option_spec *tool_connection_options(size_t *count);
+
+/* Opens the library, with the capture of --capture, and with a log hook that prints to standard error if RDMUX_LOG is set. Prints the
  * error on failure. Returns an exit code; *out is NULL unless it is TOOL_OK. */
 int tool_fabric_open(const char *command, struct rdmux_fabric **out);
 
