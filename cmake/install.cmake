@@ -31,6 +31,9 @@ if(TARGET rdmux_tool)
     install(TARGETS rdmux_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
     install(FILES ${PROJECT_BINARY_DIR}/bin/rdmux-conformance DESTINATION ${CMAKE_INSTALL_BINDIR}
             COMPONENT tools)
+    # The dissector for captures.
+    install(FILES tools/wireshark/rdmux.lua DESTINATION ${CMAKE_INSTALL_DATADIR}/rdmux/wireshark
+            COMPONENT tools)
 endif()
 
 install(EXPORT rdmux-targets NAMESPACE rdmux:: DESTINATION ${package_dir})

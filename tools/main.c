@@ -39,12 +39,9 @@ static void print_help(FILE *out)
                  "Environment: RDMUX_PATHS filters the paths (\"shm,tcp\", \"!shm\").\n"
                  "RDMUX_LOG=info prints the library's log to standard error.\n"
                  "RDMUX_STATS=1 shows a process's endpoints to \"rdmux top\".\n"
-                  "RDMUX_CAPTURE=FILE writes frames to a file for Wireshark.
-"
-                  "Exit status: 0 fine, 1 failed, 2 wrong arguments, 3 no path, 130 interrupted.
-"
-                  "With --json, a command that fails prints status, text and hint.
-");
+                 "RDMUX_CAPTURE=FILE writes frames to a file for Wireshark.\n"
+                 "Exit status: 0 fine, 1 failed, 2 wrong arguments, 3 no path, 130 interrupted.\n"
+                 "With --json, a command that fails prints status, text and hint.\n");
 }
 
 /* Returns whether argv[0] is this name, with or without a folder before it. */

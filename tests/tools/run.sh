@@ -20,7 +20,7 @@ wanted=${1:-}
 limit=240      # seconds for one command
 end_limit=60   # seconds in which a server must have ended that was asked to
 gone_limit=90  # seconds in which a dead or silent server must be noticed (liveness is 10 s)
-unset RDMUX_PATHS RDMUX_LOG
+unset RDMUX_PATHS RDMUX_LOG RDMUX_CAPTURE
 
 [[ -x $rdmux ]] || die "there is no command $rdmux; build it, or name it in RDMUX"
 have jq || die 'jq is not installed'
@@ -1032,6 +1032,13 @@ unit() {
 . "$here/perf.sh"
 # shellcheck source=tests/tools/json.sh
 . "$here/json.sh"
+# shellcheck source=tests/tools/wireshark.sh
+. "$here/wireshark.sh"
+
+if [[ $wanted == --record ]]; then # wireshark.sh, in a network of its own
+    record_session "$2"
+    exit 0
+fi
 
 # ---------------------------------------------------------------------------------------- the plan
 
@@ -1061,6 +1068,7 @@ else
 fi
 check 'top believes no file that is cut, hostile, or that others may read or write' \
     top_believes_no_bad_file
+capture_cases
 points='the trace points of the library are those that are documented'
 if why=$("$here/trace_points.sh" --can 2>&1); then
     check "$points" "$here/trace_points.sh"
