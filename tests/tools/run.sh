@@ -1075,6 +1075,7 @@ if why=$("$here/trace_points.sh" --can 2>&1); then
 else
     tap_skip "$points" "$why"
 fi
+check 'what has trace points compiles without sys/sdt.h' "$here/trace_points.sh" --without
 check 'explain --paths iwarp exits with 3, NO_PATH and chosen null' explain_without_a_path
 check 'perf and copy without a path exit with 3 and say why' no_path_for_the_others
 check 'a server that is not there is named' nobody_listens

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 #
 # Compares the trace points in librdmux.so, as readelf(1) reads them, with the list in
-# docs/OBSERVABILITY.md. --can: only tells whether this is possible here, and if not, why not.
+# docs/OBSERVABILITY.md: their names, and how many arguments each has. --can: only tells whether
+# this is possible here, and if not, why not. --without: compiles what has trace points as a build
+# without sys/sdt.h does, without a warning.
 #
 # RDMUX_BUILD is the build.
 set -euo pipefail
@@ -12,6 +14,16 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build=${RDMUX_BUILD:-$root/build/dev}
 library=$build/lib/librdmux.so
 
+if [[ ${1:-} == --without ]]; then
+    cd "$root"
+    mapfile -t sources < <(grep -rl --include='*.c' 'RDMUX_TRACE[0-9](' api)
+    ((${#sources[@]} > 3)) || die 'no source has trace points'
+    for source in "${sources[@]}"; do
+        "${CC:-cc}" -fsyntax-only -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wconversion -Wshadow -Wpedantic -Werror \
+            -I. -Iapi/include "$source"
+    done
+    exit
+fi
 have readelf || die 'readelf is not installed'
 [[ -e $library ]] || die "there is no $library"
 if grep -q '^RDMUX_SDT_INCLUDE:.*-NOTFOUND' "$build/CMakeCache.txt"; then
