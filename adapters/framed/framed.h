@@ -32,6 +32,15 @@
  * Flow. The receiving lane always has framed_ep.window + FRAMED_UNCOUNTED receives posted, or as
  * many messages kept by its library; the layer never has more than that under way. A message is
  * handled within rdmux_framed_arrived(), so its memory is free for the next receive on return.
+ *
+ * Bodies. Where a lane allows it (framed_ep.body_pieces), a long payload is not copied into
+ * messages: it is a *body*, a message of its own, from and into the program's memory. A frame
+ * announces each body, and the bodies of a message follow it in the order of its frames. So the
+ * receiver knows where the next body belongs before it has to read it. Such a lane has no receive
+ * posted beyond the next message or the bodies that were announced, and its library leaves what
+ * comes earlier in the network. A message whose frames wait for a body keeps its memory until
+ * rdmux_framed_keeps() says no. At the target of a write or a read a body is in the lane's memory,
+ * and is copied while the region cannot be revoked: else a revocation had to wait for the network.
  */
 #ifndef RDMUX_ADAPTERS_FRAMED_H
 #define RDMUX_ADAPTERS_FRAMED_H
@@ -45,6 +54,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 enum {
     /* Bytes of a message. The layer works with any size of these; 32 KiB is a good one. */
@@ -58,7 +68,14 @@ enum {
     FRAMED_HEAD_SIZE = 16,
     FRAMED_ADDRESS_MAX = RDMUX_DESCRIPTION_MAX - FRAMED_HEAD_SIZE,
     FRAMED_ANSWERS = 32, /* reads and atomics of one side that may be unanswered */
+    FRAMED_BODY_MAX = 256 << 10,
+    FRAMED_PART_MAX = 32 << 10, /* bytes of a body that a lane's memory holds beside others */
+    FRAMED_BODIES = 64,         /* bodies of one side that may be announced and not sent */
+    FRAMED_EXPECTED = 8,        /* bodies that the receiving lane may have to receive at a time */
+    FRAMED_PIECES_MAX = 8,      /* pieces of memory of a body */
 };
+
+_Static_assert(FRAMED_EXPECTED *FRAMED_PART_MAX <= FRAMED_BODY_MAX, "see receive_body");
 
 #define RDMUX_FRAMED_NATIVE (RDMUX_CAP_SEND | RDMUX_CAP_SEND_IMM | RDMUX_CAP_SRQ | RDMUX_CAP_PLACED)
 #define RDMUX_FRAMED_EMULATED                                                       \
@@ -106,6 +123,18 @@ struct framed_lane_ops {
      * and after FRAMED_TICK_NS if nobody polls. RDMUX_IO: the lane has failed and called
      * rdmux_framed_failed(). [data path] */
     enum rdmux_status (*send)(struct framed_ep *ep, uint8_t *message, uint32_t length);
+
+    /* For lanes with bodies, else NULL. Sends these pieces as one body, behind what was sent
+     * before. RDMUX_OK: the lane calls rdmux_framed_body_sent() when the library no longer reads
+     * them, later than within this call, for one body after the other. RDMUX_AGAIN, RDMUX_IO: as
+     * send. [data path] */
+    enum rdmux_status (*send_body)(struct framed_ep *ep, const struct iovec *pieces, size_t count);
+    /* Has the next body, of length bytes, received into these pieces, behind those that were asked
+     * for before. count 0: into memory of the lane's own, which holds FRAMED_EXPECTED bodies of
+     * FRAMED_PART_MAX bytes, or one of FRAMED_BODY_MAX. The lane calls rdmux_framed_body_arrived(),
+     * later than within this call. RDMUX_IO: as send. [data path] */
+    enum rdmux_status (*receive_body)(struct framed_ep *ep, const struct iovec *pieces,
+                                      size_t count, size_t length);
 
     /* Ends the lane: when it returns RDMUX_OK, the library uses none of its memory and no call for
      * the endpoint follows. Messages that were sent need not arrive any more. RDMUX_IN_PROGRESS:
@@ -162,6 +191,14 @@ struct framed_answer {
     uint64_t at;     /* bytes sent */
 };
 
+/* A body of this side, from its frame on. */
+struct framed_body {
+    struct rdmux_request *request; /* whose bytes it has, from `at` on */
+    uint64_t at;
+    uint8_t *message; /* or memory of the lane, with a part of a read's answer */
+    uint32_t size;
+};
+
 /* The peer's send or write that is coming in. */
 struct framed_incoming {
     bool is_open;
@@ -173,6 +210,17 @@ struct framed_incoming {
     uint64_t at;
     uint64_t offset;
     uint8_t key[RDMUX_TARGET_KEY_SIZE];
+};
+
+/* A body of the peer, from its frame on. */
+struct framed_expected {
+    struct framed_incoming in;  /* the send or write, with its bytes before this body */
+    struct rdmux_request *read; /* or the read that it answers */
+    uint64_t at;                /* its first byte there */
+    uint32_t size;
+    bool is_last;
+    bool is_alone;     /* takes all memory of the lane */
+    bool is_asked_for; /* the lane receives it */
 };
 
 enum framed_state {
@@ -210,6 +258,8 @@ struct framed_ep {
     uint32_t short_max;
     /* The peer may sleep: a lane with a bell rings after each message. The layer sets it. */
     bool rings;
+    /* 0: no bodies; else the most pieces of one. The lane's open may set it. */
+    uint32_t body_pieces;
 
     /* The rest is the layer's. */
     enum framed_state state;
@@ -238,8 +288,15 @@ struct framed_ep {
     uint32_t window_left; /* messages that the peer still has receives for */
     uint32_t under_way;   /* messages that the lane has and rdmux_framed_sent() did not name */
     uint32_t sequence_out;
-    struct rdmux_request *open; /* a send or write whose bytes are not all in messages */
+    struct rdmux_request *open; /* a send or write whose bytes are not all in messages or bodies */
     uint64_t open_at;
+    /* A ring. Counts of bodies so far: announced by a frame, announced by a message that the lane
+     * has, given to the lane, sent by it. */
+    struct framed_body bodies[FRAMED_BODIES];
+    uint32_t bodies_made;
+    uint32_t bodies_due;
+    uint32_t bodies_given;
+    uint32_t bodies_sent;
     uint64_t requests_out; /* this side's requests so far */
     struct framed_queue unplaced;
     struct framed_queue unanswered;
@@ -266,6 +323,12 @@ struct framed_ep {
     uint64_t requests_in;
     bool is_refused; /* a request of the peer was refused: later ones are dropped */
     struct framed_incoming in;
+    const uint8_t *kept; /* a message whose frames are not all carried out; NULL: none */
+    size_t kept_length;
+    size_t kept_at;
+    struct framed_expected expected[FRAMED_EXPECTED]; /* a ring */
+    uint32_t expected_first;
+    uint32_t expected_count;
     struct rdmux_credits_given given;
     struct framed_srq *srq;
     struct rdmux_credit_user user;
@@ -295,6 +358,18 @@ static inline struct framed_cq *framed_cq_of(const struct framed_ep *ep)
 size_t rdmux_framed_arrived(struct framed_ep *ep, const uint8_t *message, size_t length);
 /* The library no longer reads a message that send() took. */
 void rdmux_framed_sent(struct framed_ep *ep);
+/* The library no longer reads the oldest body that send_body() took. */
+void rdmux_framed_body_sent(struct framed_ep *ep);
+/* The oldest body that receive_body() was asked for has arrived, with length bytes; at bytes, which
+ * are no longer needed on return, if the lane received it into its own memory. Returns the amount of
+ * work done, at least 1. */
+size_t rdmux_framed_body_arrived(struct framed_ep *ep, const uint8_t *bytes, size_t length);
+/* Returns whether the layer still needs the memory of the last message that has arrived. No receive
+ * of a message may be posted meanwhile. */
+static inline bool rdmux_framed_keeps(const struct framed_ep *ep)
+{
+    return ep->kept != NULL;
+}
 /* The lane has failed or ended by itself; what arrived before was reported. text names the adapter,
  * the cause and the remedy. Calls after the first one, and after stop, do nothing. */
 void rdmux_framed_failed(struct framed_ep *ep, enum rdmux_status status, const char *text);

@@ -13,8 +13,8 @@
 #include <string.h>
 
 enum {
-    SILENT_PINGS = 3, /* pings without any message of the peer, before it is silent */
-    DRAIN_POLLS = 16,
+    SILENT_PINGS = 3,  /* pings without any message of the peer, before it is silent */
+    DRAIN_POLLS = 128, /* a lane with bodies has one message in each */
     DRAIN_BUDGET = 64,
     LINGER_NS = 5 * 1000 * 1000, /* how long an end waits for a refusal to leave */
 };
@@ -107,7 +107,8 @@ enum rdmux_status rdmux_framed_ep_describe(struct rdmux_provider_ep *base, uint8
     size_t lane_size = *size - FRAMED_HEAD_SIZE;
     const struct framed_description ours = { .window = ep->window,
                                              .message_max = ep->message_max,
-                                             .on_demand = ep->srq != NULL };
+                                             .on_demand = ep->srq != NULL,
+                                             .bodies = ep->body_pieces != 0 };
     rdmux_framed_description_encode(&ours, out);
     enum rdmux_status status = ep->lane->describe(ep, out + FRAMED_HEAD_SIZE, &lane_size);
     *size = FRAMED_HEAD_SIZE + lane_size;
@@ -130,6 +131,7 @@ static enum rdmux_status learn_peer(struct framed_ep *ep, const uint8_t *peer, s
     ep->peer_window = theirs.window;
     ep->window_left = theirs.window;
     ep->is_peer_on_demand = theirs.on_demand != 0;
+    ep->body_pieces = theirs.bodies != 0 ? ep->body_pieces : 0;
     return RDMUX_OK;
 }
 
@@ -232,6 +234,7 @@ enum rdmux_status rdmux_framed_ep_quiesce(struct rdmux_provider_ep *base,
     ep->unplaced = (struct framed_queue){ 0 };
     ep->unanswered = (struct framed_queue){ 0 };
     ep->in = (struct framed_incoming){ 0 };
+    ep->kept = NULL;
     return ep->lane->stop(ep);
 }
 

@@ -88,7 +88,9 @@ size_t rdmux_framed_frame_encode(const struct framed_frame *frame, uint8_t *out)
 
 static bool is_allowed(unsigned has, const struct framed_frame *frame)
 {
-    return (frame->flags & ~(FRAMED_PLACED | FRAMED_IMM)) == 0 &&
+    const bool is_body = (frame->flags & FRAMED_BODY) != 0;
+    return (frame->flags & ~(FRAMED_PLACED | FRAMED_IMM | FRAMED_BODY)) == 0 &&
+           (!is_body || (frame->size > 0 && frame->size <= FRAMED_BODY_MAX)) &&
            ((frame->flags & FRAMED_PLACED) == 0 || (has & MAY_PLACE)) &&
            ((frame->flags & FRAMED_PLACED) != 0 || !(has & MUST_PLACE)) &&
            ((frame->flags & FRAMED_IMM) == 0 || (has & MAY_IMM)) &&
@@ -112,7 +114,8 @@ enum rdmux_status rdmux_framed_frame_decode(const uint8_t *in, size_t size,
     };
     unsigned has = kinds[frame.kind];
     size_t header = rdmux_framed_header_size(frame.kind, frame.flags);
-    if (!is_allowed(has, &frame) || size < header || size - header < framed_padded(frame.size)) {
+    const uint64_t inside = (frame.flags & FRAMED_BODY) != 0 ? 0 : framed_padded(frame.size);
+    if (!is_allowed(has, &frame) || size < header || size - header < inside) {
         return RDMUX_PROTOCOL;
     }
     const uint8_t *at = in + FRAMED_HEADER_MIN;
@@ -134,7 +137,7 @@ enum rdmux_status rdmux_framed_frame_decode(const uint8_t *in, size_t size,
     }
     *out = frame;
     *payload = in + header;
-    *used = header + (size_t)framed_padded(frame.size);
+    *used = header + (size_t)inside;
     return RDMUX_OK;
 }
 
@@ -161,13 +164,14 @@ enum rdmux_status rdmux_framed_prefix_decode(const uint8_t *in, size_t size,
 
 /* ------------------------------------------------------------------------------ connection data */
 
-enum { VERSION = 1, ON_DEMAND = 1 << 0 };
+enum { VERSION = 1, ON_DEMAND = 1 << 0, BODIES = 1 << 1 };
 
 void rdmux_framed_description_encode(const struct framed_description *description, uint8_t *out)
 {
     memset(out, 0, FRAMED_HEAD_SIZE);
     out[0] = VERSION;
-    out[1] = description->on_demand ? ON_DEMAND : 0;
+    out[1] = (uint8_t)((description->on_demand ? ON_DEMAND : 0) |
+                       (description->bodies ? BODIES : 0));
     rdmux_store_be16(out + 2, (uint16_t)description->window);
     rdmux_store_be32(out + 4, description->message_max);
 }
@@ -182,6 +186,7 @@ enum rdmux_status rdmux_framed_description_decode(const uint8_t *in, size_t size
         return RDMUX_VERSION;
     }
     out->on_demand = in[1] & ON_DEMAND;
+    out->bodies = (in[1] & BODIES) != 0;
     out->window = rdmux_load_be16(in + 2);
     out->message_max = rdmux_load_be32(in + 4);
     bool is_sound = out->window >= 2 && out->window <= FRAMED_WINDOW_MAX &&

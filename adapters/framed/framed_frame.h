@@ -9,9 +9,9 @@
  *  12  4  sequence: of the counted messages, from 0; 0 in an uncounted one
  * Then come frames, each padded with zeros to 8 bytes. A frame begins with 16 bytes:
  *   0  1  kind
- *   1  1  flags: PLACED, IMM
+ *   1  1  flags: PLACED, IMM, BODY: the payload is a body, which follows behind this message
  *   2  2  credits: receives that the sender has for messages, in addition
- *   4  4  size: bytes of payload in this frame
+ *   4  4  size: bytes of payload in this frame, or of its body
  *   8  8  length: of the whole request, or a number
  * then the fields that the kind has: key (16), offset (8), operand (8), expected (8), imm (4, and 4
  * zeros), then the payload.
@@ -52,6 +52,7 @@ enum framed_kind {
 enum {
     FRAMED_PLACED = 1 << 0,
     FRAMED_IMM = 1 << 1,
+    FRAMED_BODY = 1 << 2,
 
     FRAMED_UNCOUNTED_FLAG = 1 << 0,
     FRAMED_PREFIX_SIZE = 16,
@@ -61,7 +62,7 @@ enum {
 
 struct framed_frame {
     uint8_t kind;  /* enum framed_kind */
-    uint8_t flags; /* FRAMED_PLACED, FRAMED_IMM */
+    uint8_t flags; /* FRAMED_PLACED, FRAMED_IMM, FRAMED_BODY */
     uint16_t credits;
     uint32_t size;
     uint32_t imm;
@@ -85,6 +86,7 @@ struct framed_description {
     uint32_t window;
     uint32_t message_max;
     uint32_t on_demand; /* credits are granted on request */
+    uint32_t bodies;    /* bodies may be sent */
 };
 
 static inline uint64_t framed_padded(uint64_t size)
@@ -96,8 +98,8 @@ static inline uint64_t framed_padded(uint64_t size)
 size_t rdmux_framed_header_size(uint8_t kind, uint8_t flags);
 /* Writes a header, at most FRAMED_HEADER_MAX bytes; returns its size. */
 size_t rdmux_framed_frame_encode(const struct framed_frame *frame, uint8_t *out);
-/* Decodes the frame at `in`. *payload is its payload, frame->size bytes, and *used the bytes of all
- * of it. RDMUX_PROTOCOL: the size bytes are no whole frame. */
+/* Decodes the frame at `in`. *payload is its payload, frame->size bytes unless it is a body, and
+ * *used the bytes of all of it. RDMUX_PROTOCOL: the size bytes are no whole frame. */
 RDMUX_MUST_CHECK enum rdmux_status rdmux_framed_frame_decode(const uint8_t *in, size_t size,
                                                              struct framed_frame *out,
                                                              const uint8_t **payload, size_t *used);

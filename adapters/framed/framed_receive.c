@@ -32,12 +32,12 @@ static enum rdmux_status access_check(struct framed_ep *ep, const struct framed_
     return status;
 }
 
-/* ------------------------------------------------------------------------------ sends and writes */
+/* -------------------------------------------------------------------------------------- storing */
 
-/* Stores the next part of the request under way. */
-static void store(struct framed_ep *ep, const uint8_t *bytes, uint64_t size)
+/* Stores the next part of a request. */
+static void store(struct framed_ep *ep, const struct framed_incoming *in, const uint8_t *bytes,
+                  uint64_t size)
 {
-    struct framed_incoming *in = &ep->in;
     if (size == 0 || ep->is_refused) {
         return;
     }
@@ -56,11 +56,9 @@ static void store(struct framed_ep *ep, const uint8_t *bytes, uint64_t size)
     rdmux_target_leave(&ep->base);
 }
 
-/* Ends the request whose last part is stored. */
-static void finish(struct framed_ep *ep)
+/* Ends a request whose last part is stored. */
+static void finish(struct framed_ep *ep, const struct framed_incoming *in)
 {
-    struct framed_incoming *in = &ep->in;
-    in->is_open = false;
     if (ep->is_refused) {
         return;
     }
@@ -69,17 +67,80 @@ static void finish(struct framed_ep *ep)
         rdmux_provider_received(&ep->base, in->receive, RDMUX_OK,
                                 in->is_send ? RDMUX_WC_RECV : RDMUX_WC_RECV_WRITE_IMM, in->length,
                                 (in->flags & FRAMED_IMM) ? RDMUX_WC_HAS_IMM : 0, in->imm);
-        in->receive = NULL;
     }
     ep->acks += (in->flags & FRAMED_PLACED) ? 1 : 0;
 }
 
-static bool part_came(struct framed_ep *ep, const uint8_t *payload, uint32_t size)
+/* ---------------------------------------------------------------------------------------- bodies */
+
+static struct framed_expected *newest_expected(struct framed_ep *ep)
 {
-    store(ep, payload, size);
-    ep->in.at += size;
-    if (ep->in.at == ep->in.length) {
-        finish(ep);
+    return &ep->expected[(ep->expected_first + ep->expected_count - 1) % FRAMED_EXPECTED];
+}
+
+/* Returns the number of pieces of memory of the program in which the body belongs; 0: the lane's
+ * memory takes it. */
+static size_t place_of(const struct framed_ep *ep, const struct framed_expected *body,
+                       struct iovec *pieces)
+{
+    const struct rdmux_request *list = body->read;
+    if (list == NULL && body->in.is_send && !ep->is_refused) {
+        list = body->in.receive;
+    }
+    return list == NULL ? 0
+                        : rdmux_framed_pieces(list, body->at, body->size, pieces, ep->body_pieces);
+}
+
+static bool ask_for(struct framed_ep *ep, struct framed_expected *body, const struct iovec *pieces,
+                    size_t count)
+{
+    body->is_asked_for = true;
+    return ep->lane->receive_body(ep, pieces, count, body->size) == RDMUX_OK;
+}
+
+/* Expects a body, for which there is room. */
+static bool expect(struct framed_ep *ep, const struct framed_expected *body)
+{
+    struct iovec pieces[FRAMED_PIECES_MAX];
+    ep->expected_count++;
+    struct framed_expected *expected = newest_expected(ep);
+    *expected = *body;
+    const size_t count = place_of(ep, expected, pieces);
+    expected->is_alone = count == 0 && expected->size > FRAMED_PART_MAX;
+    return (expected->is_alone && ep->expected_count > 1) || ask_for(ep, expected, pieces, count);
+}
+
+/* Returns whether the frame has to wait until the bodies before it have arrived. Only further bodies
+ * of a request or of an answer need not: they are never the first to be refused. */
+static bool waits_for_bodies(struct framed_ep *ep, const struct framed_frame *frame)
+{
+    if (ep->expected_count == 0) {
+        return false;
+    }
+    const struct rdmux_request *read = ep->unanswered.first;
+    const bool goes_on = frame->kind == FRAMED_MORE ||
+                         (frame->kind == FRAMED_DATA && read != NULL &&
+                          read->provider[FRAMED_DONE] < read->length);
+    return (frame->flags & FRAMED_BODY) == 0 || !goes_on || ep->expected_count == FRAMED_EXPECTED ||
+           newest_expected(ep)->is_alone;
+}
+
+/* ------------------------------------------------------------------------------ sends and writes */
+
+/* The next part of the request under way is here, or follows as a body. */
+static bool part_came(struct framed_ep *ep, const struct framed_frame *frame, const uint8_t *payload)
+{
+    const struct framed_incoming in = ep->in;
+    const bool is_last = in.length - in.at == frame->size;
+    ep->in.at += frame->size;
+    ep->in.is_open = !is_last;
+    if ((frame->flags & FRAMED_BODY) != 0) {
+        return expect(ep, &(struct framed_expected){
+                              .in = in, .at = in.at, .size = frame->size, .is_last = is_last });
+    }
+    store(ep, &in, payload, frame->size);
+    if (is_last) {
+        finish(ep, &in);
     }
     return true;
 }
@@ -136,7 +197,7 @@ static bool carry_payload(struct framed_ep *ep, const struct framed_frame *frame
         in->offset = frame->offset;
         memcpy(in->key, frame->key, sizeof(in->key));
     }
-    return part_came(ep, payload, frame->size);
+    return part_came(ep, frame, payload);
 }
 
 static bool carry_more(struct framed_ep *ep, const struct framed_frame *frame,
@@ -145,7 +206,7 @@ static bool carry_more(struct framed_ep *ep, const struct framed_frame *frame,
     if (!ep->in.is_open || frame->size > ep->in.length - ep->in.at || frame->size == 0) {
         return peer_lies(ep, "the peer sent more of a request than it announced");
     }
-    return part_came(ep, payload, frame->size);
+    return part_came(ep, frame, payload);
 }
 
 /* ------------------------------------------------------------------------------ reads and atomics */
@@ -207,9 +268,15 @@ static bool carry_data(struct framed_ep *ep, const struct framed_frame *frame,
         (frame->size == 0 && read->length != 0)) {
         return peer_lies(ep, "the peer answered a read that was not asked");
     }
-    rdmux_software_scatter(read, read->provider[FRAMED_DONE], payload, frame->size);
+    const uint64_t at = read->provider[FRAMED_DONE];
+    const bool is_last = read->length - at == frame->size;
     read->provider[FRAMED_DONE] += frame->size;
-    if (read->provider[FRAMED_DONE] == read->length) {
+    if ((frame->flags & FRAMED_BODY) != 0) {
+        return expect(ep, &(struct framed_expected){
+                              .read = read, .at = at, .size = frame->size, .is_last = is_last });
+    }
+    rdmux_software_scatter(read, at, payload, frame->size);
+    if (is_last) {
         answered(ep);
     }
     return true;
@@ -234,7 +301,7 @@ static bool carry_ack(struct framed_ep *ep, const struct framed_frame *frame)
         return peer_lies(ep, "the peer acknowledged more than was sent");
     }
     for (uint64_t i = 0; i < frame->length; i++) {
-        rdmux_provider_done(&ep->base, rdmux_framed_queue_pop(&ep->unplaced), RDMUX_OK);
+        rdmux_framed_settle(ep, rdmux_framed_queue_pop(&ep->unplaced));
     }
     return true;
 }
@@ -324,7 +391,8 @@ static bool carry_out(struct framed_ep *ep, const struct framed_frame *frame, co
 
 /* ------------------------------------------------------------------------------------- messages */
 
-/* Carries out the frame at `in`. Returns its size; 0: the endpoint has failed. */
+/* Carries out the frame at `in`. Returns its size; 0: the endpoint has failed, or the frame has to
+ * wait. */
 static size_t take_frame(struct framed_ep *ep, const uint8_t *in, size_t size)
 {
     struct framed_frame frame;
@@ -334,7 +402,11 @@ static size_t take_frame(struct framed_ep *ep, const uint8_t *in, size_t size)
         (void)peer_lies(ep, "the peer sent a frame that does not exist");
         return 0;
     }
-    if (!carry_out(ep, &frame, payload)) {
+    if ((frame.flags & FRAMED_BODY) != 0 && ep->body_pieces == 0) {
+        (void)peer_lies(ep, "the peer sent a body, which this side does not take");
+        return 0;
+    }
+    if (waits_for_bodies(ep, &frame) || !carry_out(ep, &frame, payload)) {
         return 0;
     }
     if (frame.credits > 0) {
@@ -366,6 +438,28 @@ static bool count_message(struct framed_ep *ep, const struct framed_prefix *pref
     return true;
 }
 
+/* Carries out the frames of the kept message, as far as they need not wait for bodies. Returns the
+ * number of frames. */
+static size_t carry_frames(struct framed_ep *ep)
+{
+    size_t did = 0;
+    while (ep->kept_at < ep->kept_length) {
+        size_t used = take_frame(ep, ep->kept + ep->kept_at, ep->kept_length - ep->kept_at);
+        if (used == 0) {
+            break;
+        }
+        ep->kept_at += used;
+        did++;
+    }
+    /* Nothing may be received behind a body that the lane was not asked for yet. */
+    const bool is_asked_for = ep->expected_count == 0 || newest_expected(ep)->is_asked_for;
+    if (ep->state >= FRAMED_FAILED || (ep->kept_at == ep->kept_length && is_asked_for)) {
+        ep->kept = NULL;
+    }
+    framed_attend(ep); /* answers, acknowledgments, credits, and requests that waited for window */
+    return did;
+}
+
 size_t rdmux_framed_arrived(struct framed_ep *ep, const uint8_t *message, size_t length)
 {
     struct framed_prefix prefix;
@@ -387,13 +481,44 @@ size_t rdmux_framed_arrived(struct framed_ep *ep, const uint8_t *message, size_t
         return did;
     }
     ep->silent_pings = 0;
-    for (size_t at = FRAMED_PREFIX_SIZE; at < length; did++) {
-        size_t used = take_frame(ep, message + at, length - at);
-        if (used == 0) {
-            return did;
-        }
-        at += used;
+    ep->kept = message;
+    ep->kept_length = length;
+    ep->kept_at = FRAMED_PREFIX_SIZE;
+    return did + carry_frames(ep);
+}
+
+size_t rdmux_framed_body_arrived(struct framed_ep *ep, const uint8_t *bytes, size_t length)
+{
+    size_t did = 1;
+    if (ep->state > FRAMED_CONNECTED || ep->expected_count == 0) {
+        return did;
     }
-    framed_attend(ep); /* answers, acknowledgments, credits, and requests that waited for window */
-    return did;
+    const struct framed_expected body = ep->expected[ep->expected_first];
+    ep->expected_first = (ep->expected_first + 1) % FRAMED_EXPECTED;
+    ep->expected_count--;
+    if (length != body.size) {
+        (void)peer_lies(ep, "the peer sent a body of another length than it announced");
+        return did;
+    }
+    ep->silent_pings = 0;
+    if (body.read != NULL) {
+        if (bytes != NULL) {
+            rdmux_software_scatter(body.read, body.at, bytes, length);
+        }
+        if (body.is_last) {
+            answered(ep);
+        }
+    } else {
+        if (bytes != NULL) {
+            store(ep, &body.in, bytes, length);
+        }
+        if (body.is_last) {
+            finish(ep, &body.in);
+        }
+    }
+    struct framed_expected *next = &ep->expected[ep->expected_first];
+    if (ep->expected_count > 0 && !next->is_asked_for && !ask_for(ep, next, NULL, 0)) {
+        return did;
+    }
+    return ep->kept == NULL ? did : did + carry_frames(ep);
 }

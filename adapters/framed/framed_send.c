@@ -4,6 +4,10 @@
  * until a post ends without RDMUX_POST_MORE, or a poll. A payload that one message does not hold
  * goes in several, as window and memory allow; other requests wait in the core meanwhile, answers
  * and words do not.
+ *
+ * Where the lane has bodies, a long payload goes in bodies of its own, behind the message whose
+ * frames announce them. While the lane is busy with bodies the next message is held back, so that it
+ * announces several: a lane has a cost for each message.
  */
 #include "adapters/framed/framed_send.h"
 
@@ -14,8 +18,10 @@
 #include <string.h>
 
 enum {
-    VISIT = 64,      /* messages sent for one endpoint in one turn */
-    PART_MIN = 1024, /* a smaller part of a long payload waits for the next message */
+    VISIT = 64,          /* messages sent for one endpoint in one turn */
+    PART_MIN = 1024,     /* a smaller part of a long payload waits for the next message */
+    BODY_MIN = 16 << 10, /* a shorter payload is copied, which costs less than a message */
+    BODIES_AHEAD = 2,    /* with so many bodies in the lane the next message is held back */
     WORD_ROOM = FRAMED_HEADER_MIN + 8,
 };
 
@@ -91,12 +97,75 @@ static bool message_begin(struct framed_ep *ep)
     return ep->message != NULL;
 }
 
-/* Gives the lane a message. */
+size_t rdmux_framed_pieces(const struct rdmux_request *request, uint64_t at, uint64_t size,
+                           struct iovec *out, size_t max)
+{
+    size_t count = 0;
+    for (uint32_t i = 0; i < request->sge_count && size > 0; i++) {
+        const struct rdmux_provider_sge *sge = &request->sges[i];
+        if (at >= sge->length) {
+            at -= sge->length;
+            continue;
+        }
+        if (count == max) {
+            return 0;
+        }
+        const uint64_t part = sge->length - at < size ? sge->length - at : size;
+        out[count].iov_base = (uint8_t *)sge->addr + at;
+        out[count++].iov_len = (size_t)part;
+        size -= part;
+        at = 0;
+    }
+    return size == 0 ? count : 0;
+}
+
+static enum rdmux_status give_body(struct framed_ep *ep, const struct framed_body *body)
+{
+    if (body->request == NULL) {
+        return ep->lane->send(ep, body->message, body->size);
+    }
+    struct iovec pieces[FRAMED_PIECES_MAX];
+    const size_t count = rdmux_framed_pieces(body->request, body->at, body->size, pieces,
+                                             ep->body_pieces);
+    return ep->lane->send_body(ep, pieces, count);
+}
+
+/* The oldest bodies that the lane has, if they are in memory of the lane: it needs no report. */
+static void forget_messages(struct framed_ep *ep)
+{
+    while (ep->bodies_sent != ep->bodies_given &&
+           ep->bodies[ep->bodies_sent % FRAMED_BODIES].request == NULL) {
+        ep->bodies_sent++;
+    }
+}
+
+/* Gives the lane the bodies whose message it has. */
+static void give_bodies(struct framed_ep *ep)
+{
+    while (ep->bodies_given != ep->bodies_due && framed_may_send(ep)) {
+        enum rdmux_status status;
+        rdmux_framed_began(ep);
+        status = give_body(ep, &ep->bodies[ep->bodies_given % FRAMED_BODIES]);
+        if (status != RDMUX_OK) {
+            framed_ended(ep);
+            if (status == RDMUX_AGAIN) {
+                rdmux_framed_blocked(ep);
+            }
+            return;
+        }
+        ep->bodies_given++;
+        forget_messages(ep);
+    }
+}
+
+/* Gives the lane a message, and the bodies that it announces. */
 static void message_send(struct framed_ep *ep, uint8_t *message, uint32_t length)
 {
     rdmux_framed_began(ep); /* first: the lane may report it at once */
     enum rdmux_status status = ep->lane->send(ep, message, length);
     if (status == RDMUX_OK) {
+        ep->bodies_due = ep->bodies_made;
+        give_bodies(ep);
         return;
     }
     framed_ended(ep);
@@ -114,11 +183,25 @@ static uint16_t take_returned(struct framed_ep *ep)
     return (uint16_t)returned;
 }
 
+/* Returns whether the lane has taken all that goes before the next message. */
+static bool may_send_next(const struct framed_ep *ep)
+{
+    return ep->unsent == NULL && ep->bodies_given == ep->bodies_due;
+}
+
+/* Returns whether the next message is to be held back for now. Nobody may poll for long while the cq
+ * is armed. */
+static bool is_busy_with_bodies(const struct framed_ep *ep)
+{
+    return ep->bodies_given - ep->bodies_sent >= BODIES_AHEAD && !framed_cq_of(ep)->is_armed &&
+           !ep->is_over;
+}
+
 /* Sends the message that was filled, if there is anything in it. Returns the number of messages. */
 static size_t message_end(struct framed_ep *ep)
 {
     uint8_t *message = ep->message;
-    if (message == NULL || ep->filled == FRAMED_PREFIX_SIZE || ep->unsent != NULL) {
+    if (message == NULL || ep->filled == FRAMED_PREFIX_SIZE || !may_send_next(ep)) {
         return 0;
     }
     rdmux_framed_prefix_encode(&(struct framed_prefix){ .tag = ep->tag_out,
@@ -135,10 +218,13 @@ static size_t message_end(struct framed_ep *ep)
  * says so. */
 static size_t return_window(struct framed_ep *ep)
 {
-    if (2 * ep->returned < ep->window || ep->unsent != NULL) {
+    if (2 * ep->returned < ep->window || !may_send_next(ep)) {
         return 0;
     }
     uint8_t *message = ep->message;
+    if (message != NULL && ep->filled > FRAMED_PREFIX_SIZE) {
+        return message_end(ep);
+    }
     if (message == NULL) {
         message = ep->lane->take(ep);
     }
@@ -157,12 +243,16 @@ static size_t return_window(struct framed_ep *ep)
 size_t rdmux_framed_retry(struct framed_ep *ep)
 {
     uint8_t *message = ep->unsent;
-    if (message == NULL) {
+    if (may_send_next(ep)) {
         return 0;
     }
-    ep->unsent = NULL;
-    message_send(ep, message, ep->unsent_length);
-    if (ep->unsent != NULL) {
+    if (message != NULL) {
+        ep->unsent = NULL;
+        message_send(ep, message, ep->unsent_length);
+    } else {
+        give_bodies(ep);
+    }
+    if (!may_send_next(ep)) {
         return 0;
     }
     framed_attend(ep);
@@ -176,6 +266,28 @@ void rdmux_framed_sent(struct framed_ep *ep)
                                 2 * ep->returned >= ep->window)) {
         framed_attend(ep);
     }
+}
+
+void rdmux_framed_settle(struct framed_ep *ep, struct rdmux_request *request)
+{
+    if (--request->provider[FRAMED_LEFT] == 0) {
+        rdmux_provider_done(&ep->base, request, RDMUX_OK);
+    }
+}
+
+void rdmux_framed_body_sent(struct framed_ep *ep)
+{
+    struct rdmux_request *request = ep->bodies[ep->bodies_sent % FRAMED_BODIES].request;
+    framed_ended(ep);
+    ep->bodies_sent++;
+    forget_messages(ep);
+    if (!framed_may_send(ep)) {
+        return; /* the core has the requests */
+    }
+    ep->silent_pings = 0; /* as bodies before it have reached the peer's side */
+    rdmux_framed_settle(ep, request);
+    rdmux_framed_came(ep, FRAMED_WAIT_BODY);
+    framed_attend(ep);
 }
 
 /* --------------------------------------------------------------------------------------- frames */
@@ -214,12 +326,45 @@ static uint8_t *put_frame(struct framed_ep *ep, struct framed_frame *frame)
     frame->credits = (uint16_t)rdmux_credits_tell(&ep->given, UINT16_MAX);
     uint8_t *at = ep->message + ep->filled;
     size_t header = rdmux_framed_frame_encode(frame, at);
+    if (frame->flags & FRAMED_BODY) {
+        ep->filled += (uint32_t)header;
+        return at + header;
+    }
     uint32_t padded = (uint32_t)framed_padded(frame->size);
     if (padded != frame->size) {
         memset(at + header + padded - 8, 0, 8);
     }
     ep->filled += (uint32_t)header + padded;
     return at + header;
+}
+
+/* Returns whether so many bytes go as a body. A body needs one more message, a copy does not. */
+static bool is_body(const struct framed_ep *ep, uint64_t left, uint32_t pieces)
+{
+    return left >= BODY_MIN && pieces <= ep->body_pieces;
+}
+
+static bool has_room_for_body(const struct framed_ep *ep)
+{
+    return ep->bodies_made - ep->bodies_sent < FRAMED_BODIES;
+}
+
+/* Returns the bytes of the next body of a request. The target of a write copies it from the lane's
+ * memory. */
+static uint32_t body_size(const struct rdmux_request *request, uint64_t left)
+{
+    const bool is_write = request->op == RDMUX_OP_WRITE || request->op == RDMUX_OP_WRITE_IMM;
+    const uint32_t most = is_write ? FRAMED_PART_MAX : FRAMED_BODY_MAX;
+    return left < most ? (uint32_t)left : most;
+}
+
+/* Notes a body, for which there is room and whose frame was put. */
+static void make_body(struct framed_ep *ep, const struct framed_body *body)
+{
+    ep->bodies[ep->bodies_made++ % FRAMED_BODIES] = *body;
+    if (body->request != NULL) {
+        body->request->provider[FRAMED_LEFT]++;
+    }
 }
 
 static bool put_word(struct framed_ep *ep, uint8_t kind, uint64_t length)
@@ -285,12 +430,14 @@ static void answer_pop(struct framed_ep *ep)
 static bool put_data(struct framed_ep *ep, struct framed_answer *answer)
 {
     uint64_t left = answer->length - answer->at;
-    uint64_t least = left < PART_MIN ? left : PART_MIN;
+    const bool as_body = is_body(ep, left, 1);
+    uint64_t least = as_body ? 0 : left < PART_MIN ? left : PART_MIN;
     const uint32_t longest = longest_for(ep, left);
-    if (!make_room(ep, FRAMED_HEADER_MIN + framed_padded(least), longest)) {
+    if ((as_body && !has_room_for_body(ep)) ||
+        !make_room(ep, FRAMED_HEADER_MIN + framed_padded(least), longest)) {
         return false;
     }
-    uint64_t size = room_of(ep, longest) - FRAMED_HEADER_MIN;
+    uint64_t size = as_body ? ep->send_max : room_of(ep, longest) - FRAMED_HEADER_MIN;
     size = left < size ? left : size & ~UINT64_C(7);
     void *addr = NULL;
     enum rdmux_status status = rdmux_target_enter(
@@ -303,8 +450,19 @@ static bool put_data(struct framed_ep *ep, struct framed_answer *answer)
         ep->is_refused = true;
         return true;
     }
-    uint8_t *to = put_frame(
-        ep, &(struct framed_frame){ .kind = FRAMED_DATA, .size = (uint32_t)size, .length = size });
+    uint8_t *body = as_body ? ep->lane->take(ep) : NULL;
+    if (as_body && body == NULL) {
+        rdmux_target_leave(&ep->base);
+        return false; /* rdmux_framed_sent() sees to it */
+    }
+    uint8_t *to = put_frame(ep, &(struct framed_frame){ .kind = FRAMED_DATA,
+                                                        .flags = as_body ? FRAMED_BODY : 0,
+                                                        .size = (uint32_t)size,
+                                                        .length = size });
+    if (as_body) {
+        make_body(ep, &(struct framed_body){ .message = body, .size = (uint32_t)size });
+        to = body;
+    }
     if (size > 0) {
         memcpy(to, addr, (size_t)size);
     }
@@ -336,13 +494,13 @@ static bool put_answer(struct framed_ep *ep)
     return true;
 }
 
-/* Waits for the peer's ACK if the request has RDMUX_PLACED, else is done. */
+/* All frames of the request are in messages: waits for the peer's ACK if it has RDMUX_PLACED. */
 static void request_sent(struct framed_ep *ep, struct rdmux_request *request)
 {
     if (request->flags & RDMUX_PLACED) {
         queue_push(&ep->unplaced, request);
     } else {
-        rdmux_provider_done(&ep->base, request, RDMUX_OK);
+        rdmux_framed_settle(ep, request);
     }
 }
 
@@ -351,16 +509,24 @@ static bool put_more(struct framed_ep *ep)
 {
     struct rdmux_request *request = ep->open;
     uint64_t left = request->length - ep->open_at;
-    uint64_t least = left < PART_MIN ? left : PART_MIN;
+    const bool as_body = is_body(ep, left, request->sge_count);
+    uint64_t least = as_body ? 0 : left < PART_MIN ? left : PART_MIN;
     const uint32_t longest = longest_for(ep, left);
-    if (!make_room(ep, FRAMED_HEADER_MIN + framed_padded(least), longest)) {
+    if ((as_body && !has_room_for_body(ep)) ||
+        !make_room(ep, FRAMED_HEADER_MIN + framed_padded(least), longest)) {
         return false;
     }
     uint64_t size = room_of(ep, longest) - FRAMED_HEADER_MIN;
-    size = left < size ? left : size & ~UINT64_C(7);
-    uint8_t *to = put_frame(
-        ep, &(struct framed_frame){ .kind = FRAMED_MORE, .size = (uint32_t)size, .length = size });
-    rdmux_software_gather(request, ep->open_at, to, size);
+    size = as_body ? body_size(request, left) : left < size ? left : size & ~UINT64_C(7);
+    uint8_t *to = put_frame(ep, &(struct framed_frame){ .kind = FRAMED_MORE,
+                                                        .flags = as_body ? FRAMED_BODY : 0,
+                                                        .size = (uint32_t)size,
+                                                        .length = size });
+    if (as_body) {
+        make_body(ep, &(struct framed_body){ request, ep->open_at, NULL, (uint32_t)size });
+    } else {
+        rdmux_software_gather(request, ep->open_at, to, size);
+    }
     ep->open_at += size;
     if (ep->open_at == request->length) {
         ep->open = NULL;
@@ -406,9 +572,11 @@ size_t rdmux_framed_pump(struct framed_ep *ep)
     }
     size_t sent = fill(ep);
     const bool is_busy = sent >= VISIT;
-    sent += message_end(ep);
+    if (!is_busy_with_bodies(ep)) {
+        sent += message_end(ep);
+    }
     sent += return_window(ep);
-    if ((ep->waits & FRAMED_WAIT_ROOM) && ep->open == NULL && ep->unsent == NULL &&
+    if ((ep->waits & FRAMED_WAIT_ROOM) && ep->open == NULL && may_send_next(ep) &&
         message_begin(ep)) {
         rdmux_framed_came(ep, FRAMED_WAIT_ROOM);
     }
@@ -454,10 +622,13 @@ struct rdmux_request *rdmux_framed_take_refused(struct framed_ep *ep, uint64_t i
     struct rdmux_request *request = ep->open;
     if (request != NULL && request->provider[FRAMED_INDEX] == index) {
         ep->open = NULL;
-        return request;
+    } else {
+        request = queue_take(&ep->unplaced, index);
     }
-    request = queue_take(&ep->unplaced, index);
-    return request != NULL ? request : queue_take(&ep->unanswered, index);
+    if (request == NULL) {
+        return queue_take(&ep->unanswered, index);
+    }
+    return request->provider[FRAMED_LEFT] == 1 ? request : NULL;
 }
 
 /* -------------------------------------------------------------------------------------- posting */
@@ -489,17 +660,33 @@ static enum rdmux_status start_carrying(struct framed_ep *ep, struct rdmux_reque
     frame->imm = request->imm;
     uint64_t header = rdmux_framed_header_size(frame->kind, frame->flags);
     const uint32_t longest = longest_for(ep, request->length);
-    bool is_whole = header + framed_padded(request->length) <= longest - FRAMED_PREFIX_SIZE;
-    if (!make_room(ep, header + (is_whole ? framed_padded(request->length) : PART_MIN), longest)) {
+    const bool as_body = is_body(ep, request->length, request->sge_count);
+    if (as_body && !has_room_for_body(ep)) {
+        return not_now(ep, FRAMED_WAIT_BODY);
+    }
+    bool is_whole = as_body
+                        ? request->length == body_size(request, request->length)
+                        : header + framed_padded(request->length) <= longest - FRAMED_PREFIX_SIZE;
+    uint64_t least = as_body ? 0 : is_whole ? framed_padded(request->length) : PART_MIN;
+    if (!make_room(ep, header + least, longest)) {
         return not_now(ep, FRAMED_WAIT_ROOM);
     }
     if (takes_receive) {
         (void)rdmux_credits_take(&ep->held);
     }
-    uint64_t size = is_whole ? request->length : (room_of(ep, longest) - header) & ~UINT64_C(7);
+    uint64_t size = is_whole  ? request->length
+                    : as_body ? body_size(request, request->length)
+                              : (room_of(ep, longest) - header) & ~UINT64_C(7);
     request->provider[FRAMED_INDEX] = ep->requests_out++;
+    request->provider[FRAMED_LEFT] = 1;
     frame->size = (uint32_t)size;
-    rdmux_software_gather(request, 0, put_frame(ep, frame), size);
+    if (as_body) {
+        frame->flags |= FRAMED_BODY;
+        (void)put_frame(ep, frame);
+        make_body(ep, &(struct framed_body){ request, 0, NULL, (uint32_t)size });
+    } else {
+        rdmux_software_gather(request, 0, put_frame(ep, frame), size);
+    }
     if (is_whole) {
         request_sent(ep, request);
     } else {
@@ -532,6 +719,7 @@ static enum rdmux_status start_asking(struct framed_ep *ep, struct rdmux_request
 /* Starts a flush: a write of no bytes without a region. */
 static enum rdmux_status start_flush(struct framed_ep *ep, struct rdmux_request *request)
 {
+    request->provider[FRAMED_LEFT] = 1;
     if (request->flags & RDMUX_PLACED) {
         if (!make_room(ep, FRAMED_HEADER_MIN, longest_for(ep, 0))) {
             return not_now(ep, FRAMED_WAIT_ROOM);

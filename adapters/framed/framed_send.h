@@ -11,16 +11,25 @@ enum {
     FRAMED_WAIT_ROOM = 1 << 0,
     FRAMED_WAIT_CREDIT = 1 << 1,
     FRAMED_WAIT_ANSWER = 1 << 2,
+    FRAMED_WAIT_BODY = 1 << 3,
 };
 
 /* Use of the words of request->provider[] in a send-side request. */
 enum {
     FRAMED_NEXT = 0,  /* the next request in its queue */
     FRAMED_INDEX = 1, /* the request's number on the wire, to which a refusal refers */
-    FRAMED_DONE = 2,  /* a read's bytes that have come */
+    FRAMED_DONE = 2,  /* a read's bytes that have come, or were announced */
+    FRAMED_LEFT = 2,  /* what a send or write waits for: its last frame or the ACK, and its bodies */
 };
 
 struct rdmux_request *rdmux_framed_queue_pop(struct framed_queue *queue);
+
+/* One of the things that a send or write waited for has happened. */
+void rdmux_framed_settle(struct framed_ep *ep, struct rdmux_request *request);
+/* Describes size bytes of a request, from its byte `at` on. Returns the number of pieces; 0: more
+ * than max. */
+size_t rdmux_framed_pieces(const struct rdmux_request *request, uint64_t at, uint64_t size,
+                           struct iovec *out, size_t max);
 
 /* Lets the core post again if a refused post waited for this event (FRAMED_WAIT_*). */
 void rdmux_framed_came(struct framed_ep *ep, uint32_t what);
@@ -28,7 +37,7 @@ void rdmux_framed_came(struct framed_ep *ep, uint32_t what);
 void rdmux_framed_nudge(struct framed_ep *ep);
 /* Sends as much as possible. Returns the number of messages. */
 size_t rdmux_framed_pump(struct framed_ep *ep);
-/* Gives the lane the message that it did not take. Returns the number of messages. */
+/* Gives the lane what it did not take. Returns the number of messages. */
 size_t rdmux_framed_retry(struct framed_ep *ep);
 /* Returns whether something is to be sent, whether or not it can be now. */
 bool rdmux_framed_owes(const struct framed_ep *ep);
@@ -37,7 +46,8 @@ bool rdmux_framed_owes(const struct framed_ep *ep);
 struct framed_answer *rdmux_framed_answer(struct framed_ep *ep, uint8_t kind, uint64_t index);
 /* Refuses a request of the peer: later requests are not carried out. */
 void rdmux_framed_refuse(struct framed_ep *ep, uint64_t index, enum rdmux_status status);
-/* Removes and returns the request that the peer refused, by number. NULL: it was completed. */
+/* Removes and returns the request that the peer refused, by number. NULL: it was completed, or the
+ * lane still sends bodies of it. */
 struct rdmux_request *rdmux_framed_take_refused(struct framed_ep *ep, uint64_t index);
 
 #endif

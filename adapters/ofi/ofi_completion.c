@@ -153,6 +153,10 @@ static size_t deliver(struct ofi_slab *slab)
     size_t did = 1;
     while ((message = rdmux_ofi_slab_next(slab)) != NULL) {
         did += rdmux_framed_arrived(&slab->ep->base, message->bytes, message->length);
+        if (rdmux_framed_keeps(&slab->ep->base)) {
+            slab->kept = message;
+            return did;
+        }
         ofi_message_push(&slab->unposted, message);
     }
     if (slab->ep->base.state < FRAMED_FAILED) {
@@ -161,7 +165,21 @@ static size_t deliver(struct ofi_slab *slab)
     return did;
 }
 
-/* A message has arrived, or was sent. Returns the amount of work done. */
+static size_t deliver_body(struct ofi_slab *slab, const struct ofi_message *body, size_t length)
+{
+    struct framed_ep *ep = &slab->ep->base;
+    size_t did = rdmux_framed_body_arrived(ep, body->bytes, length);
+    if (slab->kept != NULL && !rdmux_framed_keeps(ep)) {
+        ofi_message_push(&slab->unposted, slab->kept);
+        slab->kept = NULL;
+    }
+    if (ep->state < FRAMED_FAILED) {
+        rdmux_ofi_slab_post(slab);
+    }
+    return did;
+}
+
+/* A message or a body has arrived, or was sent. Returns the amount of work done. */
 static size_t complete(const struct fi_cq_msg_entry *entry)
 {
     struct ofi_message *message = entry->op_context;
@@ -169,13 +187,21 @@ static size_t complete(const struct fi_cq_msg_entry *entry)
     if (slab->ep == NULL) {
         return 0;
     }
-    if (message->is_receive) {
+    switch (message->kind) {
+    case OFI_RECEIVE:
         message->length = entry->len;
         message->has_arrived = true;
         return deliver(slab);
+    case OFI_RECEIVE_BODY:
+        return deliver_body(slab, message, entry->len);
+    case OFI_SEND:
+        ofi_message_push(&slab->free_sends, message);
+        rdmux_framed_sent(&slab->ep->base);
+        break;
+    case OFI_SEND_BODY:
+        rdmux_framed_body_sent(&slab->ep->base);
+        break;
     }
-    ofi_message_push(&slab->free_sends, message);
-    rdmux_framed_sent(&slab->ep->base);
     return 1;
 }
 

@@ -52,14 +52,21 @@ struct ofi_cq {
     bool is_event_due; /* a completion failed: the events may have the cause */
 };
 
+enum ofi_kind {
+    OFI_SEND,
+    OFI_RECEIVE,
+    OFI_SEND_BODY,
+    OFI_RECEIVE_BODY,
+};
+
 /* One message, as libfabric's context of the operation. */
 struct ofi_message {
     struct fi_context2 context; /* first: the library may write here */
     struct ofi_slab *slab;
     struct ofi_message *next; /* free for sending, not posted, or posted after this one */
-    uint8_t *bytes;
-    size_t length; /* of a receive: bytes that arrived */
-    bool is_receive;
+    uint8_t *bytes;           /* its memory; NULL: a body in memory of the program */
+    size_t length;            /* of a receive: bytes that arrived */
+    enum ofi_kind kind;
     bool has_arrived;
 };
 
@@ -76,7 +83,15 @@ struct ofi_slab {
     struct ofi_message *oldest;
     struct ofi_message *newest;
     uint32_t message_max;
-    struct ofi_message messages[OFI_RECEIVES + OFI_SENDS];
+    /* With bodies one receive is posted at a time: what belongs behind it is not known before. */
+    bool has_bodies;
+    struct ofi_message *kept; /* the framed part still reads it */
+    uint8_t *collected;       /* memory for bodies, see receive_body */
+    uint32_t bodies_sent;     /* so far; the next one's context is at this number */
+    uint32_t bodies_received;
+    struct ofi_message bodies_out[FRAMED_BODIES];
+    struct ofi_message bodies_in[FRAMED_EXPECTED];
+    struct ofi_message messages[OFI_RECEIVES + OFI_SENDS]; /* the receives first */
 };
 
 enum ofi_state {
@@ -130,6 +145,10 @@ enum rdmux_status rdmux_ofi_stop(struct framed_ep *base);
 void rdmux_ofi_close(struct framed_ep *base);
 uint8_t *rdmux_ofi_take(struct framed_ep *base);
 enum rdmux_status rdmux_ofi_send(struct framed_ep *base, uint8_t *bytes, uint32_t length);
+enum rdmux_status rdmux_ofi_send_body(struct framed_ep *base, const struct iovec *pieces,
+                                      size_t count);
+enum rdmux_status rdmux_ofi_receive_body(struct framed_ep *base, const struct iovec *pieces,
+                                         size_t count, size_t length);
 
 /* Bells: sockets by which a peer of the same host wakes a sleeping cq. */
 enum rdmux_status rdmux_ofi_bell_open(struct ofi_cq *cq);
@@ -150,7 +169,7 @@ enum rdmux_status rdmux_ofi_slab_create(struct ofi_ep *ep);
 /* Returns the oldest receive if its message has arrived, which is then the next to be handled;
  * NULL: there is none. */
 struct ofi_message *rdmux_ofi_slab_next(struct ofi_slab *slab);
-/* Posts the receives that are not posted. */
+/* Posts the receives that are not posted, and may be. */
 void rdmux_ofi_slab_post(struct ofi_slab *slab);
 /* The endpoint has ended: frees the slab as soon as the cq names none of its messages. */
 void rdmux_ofi_slab_bury(struct ofi_cq *cq, struct ofi_slab *slab);

@@ -3,6 +3,7 @@
 #include "adapters/ofi/ofi_internal.h"
 
 #include <rdma/fi_errno.h>
+#include <string.h>
 
 static struct fid_mr *register_slab(struct ofi_domain *domain, struct ofi_slab *slab, size_t size,
                                     int *result)
@@ -15,6 +16,21 @@ static struct fid_mr *register_slab(struct ofi_domain *domain, struct ofi_slab *
     return *result == 0 ? mr : NULL;
 }
 
+/* Returns the most pieces of a body; 0: no bodies. These providers keep a connection's bytes in the
+ * kernel until there is a receive for them, and need no registration. */
+static size_t body_pieces(const struct fi_info *info)
+{
+    const char *name = info->fabric_attr->prov_name;
+    const bool has_bodies = info->ep_attr->type == FI_EP_MSG &&
+                            (strcmp(name, "net") == 0 || strcmp(name, "tcp") == 0) &&
+                            (info->domain_attr->mr_mode & FI_MR_LOCAL) == 0 &&
+                            info->ep_attr->max_msg_size >= FRAMED_BODY_MAX;
+    size_t pieces = info->tx_attr->iov_limit;
+    pieces = info->rx_attr->iov_limit < pieces ? info->rx_attr->iov_limit : pieces;
+    pieces = pieces < FRAMED_PIECES_MAX ? pieces : FRAMED_PIECES_MAX;
+    return has_bodies ? pieces : 0;
+}
+
 enum rdmux_status rdmux_ofi_slab_create(struct ofi_ep *ep)
 {
     struct ofi_domain *domain = ofi_domain_of(ep);
@@ -22,8 +38,11 @@ enum rdmux_status rdmux_ofi_slab_create(struct ofi_ep *ep)
     const size_t limit = domain->info->ep_attr->max_msg_size;
     const uint32_t message_max = limit < OFI_MESSAGE_MAX ? (uint32_t)limit & ~UINT32_C(63)
                                                          : OFI_MESSAGE_MAX;
+    const size_t pieces = body_pieces(domain->info);
+    const int receives = pieces > 0 ? 1 : OFI_RECEIVES;
     const size_t head = (sizeof(struct ofi_slab) + 63) & ~(size_t)63;
-    const size_t size = head + (size_t)(OFI_RECEIVES + OFI_SENDS) * message_max;
+    const size_t messages = (size_t)(receives + OFI_SENDS) * message_max;
+    const size_t size = head + messages + (pieces > 0 ? FRAMED_BODY_MAX : 0);
     struct ofi_slab *slab = rdmux_provider_allocate(fabric, size);
     if (slab == NULL) {
         rdmux_provider_error("ofi: no memory for %zu bytes of messages", size);
@@ -38,22 +57,39 @@ enum rdmux_status rdmux_ofi_slab_create(struct ofi_ep *ep)
     slab->desc = slab->mr != NULL ? fi_mr_desc(slab->mr) : NULL;
     slab->ep = ep;
     slab->message_max = message_max;
-    for (int i = OFI_RECEIVES + OFI_SENDS - 1; i >= 0; i--) {
+    slab->has_bodies = pieces > 0;
+    slab->collected = (uint8_t *)slab + head + messages;
+    for (int i = receives + OFI_SENDS - 1; i >= 0; i--) {
         struct ofi_message *message = &slab->messages[i];
         message->slab = slab;
         message->bytes = (uint8_t *)slab + head + (size_t)i * message_max;
-        message->is_receive = i < OFI_RECEIVES;
-        ofi_message_push(message->is_receive ? &slab->unposted : &slab->free_sends, message);
+        message->kind = i < receives ? OFI_RECEIVE : OFI_SEND;
+        ofi_message_push(i < receives ? &slab->unposted : &slab->free_sends, message);
+    }
+    for (int i = 0; i < FRAMED_BODIES; i++) {
+        slab->bodies_out[i].slab = slab;
+        slab->bodies_out[i].kind = OFI_SEND_BODY;
+    }
+    for (int i = 0; i < FRAMED_EXPECTED; i++) {
+        slab->bodies_in[i].slab = slab;
+        slab->bodies_in[i].kind = OFI_RECEIVE_BODY;
     }
     ep->slab = slab;
+    ep->base.body_pieces = (uint32_t)pieces;
     ep->base.message_max = message_max;
     ep->base.window = OFI_WINDOW;
     return RDMUX_OK;
 }
 
+static bool may_post(const struct ofi_slab *slab)
+{
+    return slab->unposted != NULL &&
+           (!slab->has_bodies || (slab->oldest == NULL && !rdmux_framed_keeps(&slab->ep->base)));
+}
+
 void rdmux_ofi_slab_post(struct ofi_slab *slab)
 {
-    while (slab->unposted != NULL) {
+    while (may_post(slab)) {
         struct ofi_message *message = slab->unposted;
         ssize_t result = fi_recv(slab->ep->ep, message->bytes, slab->message_max, slab->desc,
                                  FI_ADDR_UNSPEC, &message->context);
@@ -142,5 +178,55 @@ enum rdmux_status rdmux_ofi_send(struct framed_ep *base, uint8_t *bytes, uint32_
         ofi_message_push(&slab->free_sends, message);
         rdmux_framed_sent(base);
     }
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_ofi_send_body(struct framed_ep *base, const struct iovec *pieces,
+                                      size_t count)
+{
+    struct ofi_ep *ep = (struct ofi_ep *)base;
+    struct ofi_slab *slab = ep->slab;
+    struct ofi_message *message = &slab->bodies_out[slab->bodies_sent % FRAMED_BODIES];
+    ssize_t result = count == 1
+                         ? fi_send(ep->ep, pieces[0].iov_base, pieces[0].iov_len, NULL, ep->peer,
+                                   &message->context)
+                         : fi_sendv(ep->ep, pieces, NULL, count, ep->peer, &message->context);
+    base->base.system_calls++;
+    if (result == -FI_EAGAIN) {
+        return RDMUX_AGAIN;
+    }
+    if (result != 0) {
+        rdmux_ofi_fail(ep, RDMUX_FLUSHED, "fi_send", result);
+        return RDMUX_IO;
+    }
+    slab->bodies_sent++;
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_ofi_receive_body(struct framed_ep *base, const struct iovec *pieces,
+                                         size_t count, size_t length)
+{
+    struct ofi_ep *ep = (struct ofi_ep *)base;
+    struct ofi_slab *slab = ep->slab;
+    struct ofi_message *message = &slab->bodies_in[slab->bodies_received % FRAMED_EXPECTED];
+    const size_t part = slab->bodies_received % FRAMED_EXPECTED;
+    const struct iovec collected = {
+        slab->collected + (length > FRAMED_PART_MAX ? 0 : part * FRAMED_PART_MAX), length
+    };
+    message->bytes = NULL;
+    if (count == 0) {
+        message->bytes = collected.iov_base;
+        pieces = &collected;
+        count = 1;
+    }
+    ssize_t result = count == 1
+                         ? fi_recv(ep->ep, pieces[0].iov_base, pieces[0].iov_len, NULL,
+                                   FI_ADDR_UNSPEC, &message->context)
+                         : fi_recvv(ep->ep, pieces, NULL, count, FI_ADDR_UNSPEC, &message->context);
+    if (result != 0) { /* never for want of room: the queue is hardly used */
+        rdmux_ofi_fail(ep, RDMUX_IO, "fi_recv", result);
+        return RDMUX_IO;
+    }
+    slab->bodies_received++;
     return RDMUX_OK;
 }

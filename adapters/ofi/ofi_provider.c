@@ -19,6 +19,8 @@ static const struct framed_lane_ops lane = {
     .connect = rdmux_ofi_connect,
     .take = rdmux_ofi_take,
     .send = rdmux_ofi_send,
+    .send_body = rdmux_ofi_send_body,
+    .receive_body = rdmux_ofi_receive_body,
     .stop = rdmux_ofi_stop,
     .close = rdmux_ofi_close,
 };

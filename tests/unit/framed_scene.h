@@ -21,6 +21,7 @@ enum {
     LANE_MESSAGE_MAX = 2 * LANE_SHORT_MAX,
     LANE_WINDOW = 8,
     LANE_ROOM = LANE_WINDOW + FRAMED_UNCOUNTED,
+    LANE_PIECES = 2, /* of a body */
     END_REQUESTS_MAX = 512,
     BUDGET = 64,
 };
@@ -29,10 +30,19 @@ struct lane_message {
     alignas(8) uint8_t bytes[LANE_MESSAGE_MAX];
     uint32_t length;
     bool is_taken; /* the framed part fills it, or the lane sends it */
+    uint8_t *body; /* that arrives, in the place of a message */
+};
+
+/* Where a body belongs that will arrive. */
+struct lane_place {
+    struct iovec pieces[LANE_PIECES];
+    size_t count; /* 0: the lane's own memory */
+    size_t length;
 };
 
 /* What the lanes opened from now on do. */
 static bool lanes_have_bells;
+static bool lanes_have_bodies;
 static bool lanes_prefer_short; /* messages of at most LANE_SHORT_MAX */
 
 struct lane_ep {
@@ -46,9 +56,16 @@ struct lane_ep {
     uint32_t rung;    /* messages after which the lane rang */
     uint32_t longest; /* bytes of the longest message that was sent */
     uint32_t sent;
+    uint32_t bodies;           /* that were sent */
+    uint32_t bodies_under_way; /* and are not reported */
     struct lane_message out[LANE_ROOM];
-    struct lane_message in[LANE_ROOM]; /* oldest first */
+    struct lane_message in[LANE_ROOM + FRAMED_BODIES]; /* oldest first */
     uint32_t in_count;
+    struct lane_message kept;
+    struct lane_place places[FRAMED_EXPECTED]; /* oldest first */
+    uint32_t place_count;
+    uint32_t collected;              /* bodies that came into the lane's memory */
+    uint8_t memory[FRAMED_BODY_MAX]; /* for them */
 };
 
 struct lane_cq {
@@ -75,10 +92,38 @@ static inline void lane_cq_close(struct framed_cq *cq)
 /* What is under way has left. */
 static inline void lane_sent(struct lane_ep *lane)
 {
+    while (lane->bodies_under_way > 0 && !lane->holds) {
+        lane->bodies_under_way--;
+        rdmux_framed_body_sent(&lane->base);
+    }
     while (lane->held_count > 0 && !lane->holds) {
         lane->held[--lane->held_count]->is_taken = false;
         rdmux_framed_sent(&lane->base);
     }
+}
+
+/* Takes the oldest message that has arrived as the next body. */
+static inline size_t lane_take_body(struct lane_ep *lane, const uint8_t *bytes, size_t length)
+{
+    const struct lane_place place = lane->places[0];
+    lane->place_count--;
+    memmove(&lane->places[0], &lane->places[1], lane->place_count * sizeof(lane->places[0]));
+    if (length > place.length) {
+        rdmux_framed_failed(&lane->base, RDMUX_IO, "lane: a body is longer than its place");
+        return 1;
+    }
+    size_t at = 0;
+    for (size_t i = 0; i < place.count && at < length; i++) {
+        const size_t part = length - at < place.pieces[i].iov_len ? length - at
+                                                                  : place.pieces[i].iov_len;
+        memcpy(place.pieces[i].iov_base, bytes + at, part);
+        at += part;
+    }
+    if (place.count == 0) {
+        lane->collected++;
+        memcpy(lane->memory, bytes, length);
+    }
+    return rdmux_framed_body_arrived(&lane->base, place.count == 0 ? lane->memory : NULL, length);
 }
 
 static inline size_t lane_progress(struct framed_cq *base, size_t budget)
@@ -93,7 +138,15 @@ static inline size_t lane_progress(struct framed_cq *base, size_t budget)
         struct lane_message message = lane->in[0];
         lane->in_count--;
         memmove(&lane->in[0], &lane->in[1], lane->in_count * sizeof(lane->in[0]));
-        did += rdmux_framed_arrived(&lane->base, message.bytes, message.length);
+        if (lane->place_count > 0) {
+            did += lane_take_body(lane, message.body != NULL ? message.body : message.bytes,
+                                  message.length);
+        } else {
+            fake_expect(message.body == NULL && !rdmux_framed_keeps(&lane->base));
+            lane->kept = message;
+            did += rdmux_framed_arrived(&lane->base, lane->kept.bytes, message.length);
+        }
+        free(message.body);
     }
     return did;
 }
@@ -109,6 +162,7 @@ static inline enum rdmux_status lane_open(struct framed_ep *base)
     base->message_max = LANE_MESSAGE_MAX;
     base->window = LANE_WINDOW;
     base->short_max = lanes_prefer_short ? LANE_SHORT_MAX : 0;
+    base->body_pieces = lanes_have_bodies ? LANE_PIECES : 0;
     return RDMUX_OK;
 }
 
@@ -144,10 +198,13 @@ static inline uint8_t *lane_take(struct framed_ep *base)
 /* A message arrives at an endpoint, in a later poll. */
 static inline void lane_arrive(struct lane_ep *lane, const uint8_t *bytes, uint32_t length)
 {
-    fake_expect(lane->in_count < LANE_ROOM && length <= LANE_MESSAGE_MAX);
+    /* Bodies in memory of the lane are messages here, and not counted by the window. */
+    fake_expect(lane->in_count < LANE_ROOM + (lanes_have_bodies ? FRAMED_BODIES : 0));
+    fake_expect(length <= LANE_MESSAGE_MAX);
     struct lane_message *message = &lane->in[lane->in_count++];
     memcpy(message->bytes, bytes, length);
     message->length = length;
+    message->body = NULL;
 }
 
 static inline enum rdmux_status lane_send(struct framed_ep *base, uint8_t *bytes, uint32_t length)
@@ -170,9 +227,54 @@ static inline enum rdmux_status lane_send(struct framed_ep *base, uint8_t *bytes
     return RDMUX_OK;
 }
 
+static inline enum rdmux_status lane_send_body(struct framed_ep *base, const struct iovec *pieces,
+                                               size_t count)
+{
+    struct lane_ep *lane = lane_of(base);
+    struct lane_ep *peer = lane->peer;
+    fake_expect(count > 0 && count <= LANE_PIECES && !lane->is_stopped);
+    if (lane->refuses) {
+        return RDMUX_AGAIN;
+    }
+    lane->bodies++;
+    lane->bodies_under_way++;
+    if (peer != NULL && !peer->is_stopped) {
+        fake_expect(peer->in_count < LANE_ROOM + FRAMED_BODIES);
+        struct lane_message *message = &peer->in[peer->in_count++];
+        message->body = fake_object(FRAMED_BODY_MAX);
+        message->length = 0;
+        for (size_t i = 0; i < count; i++) {
+            fake_expect(pieces[i].iov_len <= FRAMED_BODY_MAX - message->length);
+            memcpy(message->body + message->length, pieces[i].iov_base, pieces[i].iov_len);
+            message->length += (uint32_t)pieces[i].iov_len;
+        }
+    }
+    return RDMUX_OK;
+}
+
+static inline enum rdmux_status lane_receive_body(struct framed_ep *base,
+                                                  const struct iovec *pieces, size_t count,
+                                                  size_t length)
+{
+    struct lane_ep *lane = lane_of(base);
+    fake_expect(lane->place_count < FRAMED_EXPECTED && count <= LANE_PIECES);
+    fake_expect(length <= FRAMED_BODY_MAX);
+    fake_expect(count > 0 || lane->place_count == 0 || length <= FRAMED_PART_MAX);
+    struct lane_place *place = &lane->places[lane->place_count++];
+    *place = (struct lane_place){ .count = count, .length = length };
+    for (size_t i = 0; i < count; i++) {
+        place->pieces[i] = pieces[i];
+    }
+    return RDMUX_OK;
+}
+
 static inline enum rdmux_status lane_stop(struct framed_ep *base)
 {
-    lane_of(base)->is_stopped = true;
+    struct lane_ep *lane = lane_of(base);
+    lane->is_stopped = true;
+    while (lane->in_count > 0) {
+        free(lane->in[--lane->in_count].body);
+    }
     return RDMUX_OK;
 }
 
@@ -191,6 +293,8 @@ static const struct framed_lane_ops lane_ops = {
     .connect = lane_connect,
     .take = lane_take,
     .send = lane_send,
+    .send_body = lane_send_body,
+    .receive_body = lane_receive_body,
     .stop = lane_stop,
     .close = lane_close,
 };
@@ -290,7 +394,8 @@ static inline enum rdmux_status end_connect(struct end *end, bool on_demand)
     uint8_t description[FRAMED_HEAD_SIZE];
     const struct framed_description peer = { .window = LANE_WINDOW,
                                              .message_max = LANE_MESSAGE_MAX,
-                                             .on_demand = on_demand };
+                                             .on_demand = on_demand,
+                                             .bodies = lanes_have_bodies };
     rdmux_framed_description_encode(&peer, description);
     return ops->ep_connect(ep_of(end), description, sizeof(description));
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* adapters/framed over a lane in memory: requests of all kinds, a lane that takes nothing, a peer
- * that breaks the protocol, bells, and silence. */
+ * that breaks the protocol, bells, and silence. Most cases run without bodies and with them. */
 #include "tests/unit/framed_scene.h"
 
 #include "adapters/framed/framed_send.h"
@@ -14,6 +14,7 @@
 
 enum {
     LONG = 3 * LANE_MESSAGE_MAX + 17, /* bytes of several messages */
+    BODY = 16 << 10,                  /* bytes of the shortest body */
     REGION_SIZE = 4 * LANE_MESSAGE_MAX,
     ALL_ACCESS = RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_ATOMIC,
     TURNS = 200,
@@ -333,12 +334,156 @@ static void shared_receives_are_lent_on_request(void **state)
     close_pair();
 }
 
+/* --------------------------------------------------------------------------------------- bodies */
+
+enum { HUGE_LENGTH = 2 * FRAMED_BODY_MAX + LONG }; /* bytes of three bodies */
+
+/* What two ends move by one request of each kind, in memory of its own. */
+static void move(uint64_t length, uint16_t pieces)
+{
+    uint8_t *from = fake_object(length);
+    uint8_t *to = fake_object(length);
+    struct rdmux_provider_sge parts[4];
+    open_pair(false, false);
+    (void)fake_region(0, to, length, ALL_ACCESS);
+    aim(a);
+    fill(from, length, 3);
+    for (uint16_t i = 0; i < pieces; i++) {
+        const uint64_t part = i + 1 == pieces ? length - i * (length / pieces) : length / pieces;
+        parts[i] = (struct rdmux_provider_sge){ to + i * (length / pieces), part, NULL };
+    }
+    struct rdmux_request *receive = end_receive(b, to, length);
+    receive->sges = parts;
+    receive->sge_count = pieces;
+
+    until_done(post(a, RDMUX_OP_SEND, from, length, 0, 0));
+    until_done(receive);
+    assert_memory_equal(to, from, length);
+    memset(to, 0, length);
+    until_done(post(a, RDMUX_OP_WRITE, from, length, 0, RDMUX_PLACED));
+    assert_memory_equal(to, from, length);
+    memset(from, 0, length);
+    until_done(post(a, RDMUX_OP_READ, from, length, 0, 0));
+    assert_memory_equal(to, from, length);
+    free(from);
+    free(to);
+}
+
+static void long_payloads_go_as_bodies(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t length;
+        uint16_t pieces;    /* of the receive */
+        uint32_t of_send;   /* bodies */
+        uint32_t of_write;  /* bodies; the target's lane has memory for them */
+        uint32_t collected; /* bodies of the send with too many pieces, which the lane has, too */
+    } cases[] = {
+        { BODY - 1, 1, 0, 0, 0 },        { BODY, 1, 1, 1, 0 },
+        { FRAMED_BODY_MAX, 2, 1, 8, 0 }, { FRAMED_BODY_MAX + 9, 1, 1, 8, 0 },
+        { HUGE_LENGTH, 1, 3, 17, 0 },    { HUGE_LENGTH, 3, 3, 17, 0 },
+        { FRAMED_BODY_MAX, 3, 1, 8, 1 }, { 3 * FRAMED_BODY_MAX, 4, 3, 24, 0 },
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        move(cases[i].length, cases[i].pieces);
+
+        assert_int_equal(a->lane->bodies, cases[i].of_send + cases[i].of_write);
+        assert_int_equal(b->lane->bodies, 0);
+        assert_int_equal(b->lane->collected, cases[i].collected + cases[i].of_write);
+        close_pair();
+    }
+}
+
+static void a_request_keeps_its_bytes_until_its_body_has_left(void **state)
+{
+    (void)state;
+    static const uint32_t flags[] = { 0, RDMUX_PLACED };
+    for (size_t i = 0; i < COUNT_OF(flags); i++) {
+        open_pair(false, false);
+        const struct rdmux_request *receive = end_receive(b, in, LONG);
+        turn();
+        turn();
+        a->lane->holds = true;
+
+        const struct rdmux_request *sent = post(a, RDMUX_OP_SEND, out, LONG, 0, flags[i]);
+        for (int j = 0; j < TURNS; j++) {
+            turn();
+        }
+        const int was_done = sent->done;
+        a->lane->holds = false;
+        until_done(sent);
+
+        assert_int_equal(was_done, 0);
+        assert_int_equal(receive->done, 1);
+        assert_memory_equal(in, out, LONG);
+        close_pair();
+    }
+}
+
+/* The lane is given two bodies and their messages; the rest shares the third message. */
+static void a_lane_that_is_busy_gets_many_bodies_by_one_message(void **state)
+{
+    (void)state;
+    enum { COUNT = 10 };
+    open_pair(false, false);
+    for (size_t i = 0; i < COUNT; i++) {
+        (void)end_receive(b, in, LONG);
+    }
+    turn();
+    turn();
+    turn();
+    const uint32_t before = a->lane->sent;
+    a->lane->holds = true;
+    for (size_t i = 0; i < COUNT; i++) {
+        (void)post(a, RDMUX_OP_SEND, out, LONG, 0, 0);
+    }
+    const uint32_t given = a->lane->bodies;
+    a->lane->holds = false;
+
+    for (int i = 0; i < TURNS; i++) {
+        turn();
+    }
+
+    assert_int_equal(given, 2);
+    assert_int_equal(a->lane->sent - before, 3);
+    assert_int_equal(b->core->arrived_count, COUNT);
+    close_pair();
+}
+
+/* More bodies than may be announced: the rest waits. */
+static void bodies_without_room_wait_in_the_core(void **state)
+{
+    (void)state;
+    open_pair(false, false);
+    a->lane->holds = true;
+    struct rdmux_request *first = NULL;
+    for (size_t i = 0; i < FRAMED_BODIES + 2; i++) {
+        struct rdmux_request *request = end_request(a, RDMUX_OP_WRITE, out, BODY, 0, 0);
+        first = i == 0 ? request : first;
+    }
+    size_t posted = 0;
+
+    assert_int_equal(ops->post(ep_of(a), first, FRAMED_BODIES + 2, 0, &posted), RDMUX_AGAIN);
+    assert_int_equal(posted, FRAMED_BODIES);
+    a->lane->holds = false;
+    for (int i = 0; i < TURNS && posted < FRAMED_BODIES + 2; i++) {
+        size_t more = 0;
+        turn();
+        (void)ops->post(ep_of(a), first + posted, FRAMED_BODIES + 2 - posted, 0, &more);
+        posted += more;
+    }
+    until_done(first + FRAMED_BODIES + 1);
+    assert_memory_equal(region, out, BODY);
+    close_pair();
+}
+
 /* ------------------------------------------------------------------------------------- refusals */
 
 /* A request that the peer refuses ends both ends with the status. */
-static void check_refusal(uint32_t op, uint64_t length, uint64_t offset, enum rdmux_status status)
+static void check_refusal(uint32_t op, uint8_t *bytes, uint64_t length, uint64_t offset,
+                          enum rdmux_status status)
 {
-    const struct rdmux_request *request = post(a, op, out, length, offset, RDMUX_PLACED);
+    const struct rdmux_request *request = post(a, op, bytes, length, offset, RDMUX_PLACED);
     struct rdmux_provider_counts counts;
     for (int i = 0; i < TURNS && a->core->failed == RDMUX_OK; i++) {
         turn();
@@ -354,9 +499,9 @@ static void an_access_beyond_the_region_is_refused(void **state)
 {
     (void)state;
     open_pair(false, false);
-    check_refusal(RDMUX_OP_WRITE, 8, REGION_SIZE - 7, RDMUX_OUT_OF_RANGE);
+    check_refusal(RDMUX_OP_WRITE, out, 8, REGION_SIZE - 7, RDMUX_OUT_OF_RANGE);
     open_pair(false, false);
-    check_refusal(RDMUX_OP_READ, 8, UINT64_MAX - 3, RDMUX_OUT_OF_RANGE);
+    check_refusal(RDMUX_OP_READ, out, 8, UINT64_MAX - 3, RDMUX_OUT_OF_RANGE);
 }
 
 static void an_access_by_a_dead_key_is_refused(void **state)
@@ -364,14 +509,36 @@ static void an_access_by_a_dead_key_is_refused(void **state)
     (void)state;
     open_pair(false, false);
     fake_regions[0].serial++;
-    check_refusal(RDMUX_OP_WRITE, 8, 0, RDMUX_DENIED);
+    check_refusal(RDMUX_OP_WRITE, out, 8, 0, RDMUX_DENIED);
     assert_int_equal(region[0], 0);
     open_pair(false, false);
-    fake_regions[0].dies_after = 3; /* between two parts */
-    check_refusal(RDMUX_OP_WRITE, LONG, 0, RDMUX_DENIED);
+    fake_regions[0].dies_after = lanes_have_bodies ? 2
+                                                   : 3; /* between two parts, or before the body */
+    check_refusal(RDMUX_OP_WRITE, out, LONG, 0, RDMUX_DENIED);
     open_pair(false, false);
     fake_regions[0].dies_after = 3;
-    check_refusal(RDMUX_OP_READ, LONG, 0, RDMUX_DENIED);
+    check_refusal(RDMUX_OP_READ, out, LONG, 0, RDMUX_DENIED);
+}
+
+/* The key dies after the write was begun: its later bodies do not reach the region. */
+static void a_body_by_a_dead_key_is_dropped(void **state)
+{
+    (void)state;
+    enum { LENGTH = 3 * FRAMED_BODY_MAX };
+    uint8_t *from = fake_object(LENGTH);
+    uint8_t *to = fake_object(LENGTH);
+    open_pair(false, false);
+    (void)fake_region(0, to, LENGTH, ALL_ACCESS);
+    aim(a);
+    memset(from, 1, LENGTH);
+    fake_regions[0].dies_after = 3; /* all of it was checked, and one body came */
+
+    check_refusal(RDMUX_OP_WRITE, from, LENGTH, 0, RDMUX_DENIED);
+
+    assert_int_equal(to[0], 1);
+    assert_int_equal(to[FRAMED_PART_MAX] | to[LENGTH - 1], 0);
+    free(from);
+    free(to);
 }
 
 static void a_message_that_is_too_long_ends_both_ends(void **state)
@@ -405,7 +572,7 @@ static void arrive(const struct framed_prefix *changes, const struct framed_fram
     rdmux_framed_prefix_encode(&prefix, message);
     if (frame != NULL) {
         size += (uint32_t)rdmux_framed_frame_encode(frame, message + size);
-        size += (uint32_t)framed_padded(frame->size);
+        size += (frame->flags & FRAMED_BODY) != 0 ? 0 : (uint32_t)framed_padded(frame->size);
     }
     lane_arrive(b->lane, message, size);
     (void)ops->poll(cq_of(b), BUDGET);
@@ -434,6 +601,9 @@ static void a_peer_that_breaks_the_protocol_ends_the_endpoint(void **state)
         { "never had", { 0 }, { .kind = FRAMED_RETURN, .length = 1 } },
         { "refused a request", { 0 }, { .kind = FRAMED_REFUSAL, .length = RDMUX_DENIED } },
         { "not aligned", { 0 }, { .kind = FRAMED_FETCH_ADD, .length = 8, .key = key, .offset = 4 } },
+        { "does not take",
+          { 0 },
+          { .kind = FRAMED_WRITE, .flags = FRAMED_BODY, .size = 8, .length = 8, .key = key } },
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         open_pair(false, false);
@@ -444,6 +614,27 @@ static void a_peer_that_breaks_the_protocol_ends_the_endpoint(void **state)
         if (strstr(b->core->text, cases[i].says) == NULL) {
             fail_msg("\"%s\" does not say \"%s\"", b->core->text, cases[i].says);
         }
+        close_pair();
+    }
+}
+
+static void a_body_of_another_length_ends_the_endpoint(void **state)
+{
+    (void)state;
+    static const uint8_t key[RDMUX_TARGET_KEY_SIZE] = { 0, 1 };
+    static const uint8_t body[16] = { 1 };
+    static const struct framed_frame frame = {
+        .kind = FRAMED_WRITE, .flags = FRAMED_BODY, .size = 8, .length = 8, .key = key
+    };
+    for (uint32_t length = 7; length <= 9; length++) {
+        open_pair(false, false);
+        arrive(&(struct framed_prefix){ 0 }, &frame);
+        assert_int_equal(b->core->failed, RDMUX_OK);
+
+        lane_arrive(b->lane, body, length);
+        (void)ops->poll(cq_of(b), BUDGET);
+
+        assert_int_equal(b->core->failed == RDMUX_OK, length == 8);
         close_pair();
     }
 }
@@ -559,27 +750,55 @@ static void connection_data_of_another_version_is_refused(void **state)
     end_close(b);
 }
 
+/* The lanes of a group have bodies, or not. */
+static int with_bodies(void **state)
+{
+    (void)state;
+    lanes_have_bodies = true;
+    return 0;
+}
+
+static int without_bodies(void **state)
+{
+    (void)state;
+    lanes_have_bodies = false;
+    return 0;
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
+    const struct CMUnitTest always[] = {
         cmocka_unit_test(sends_of_any_length_arrive_whole),
         cmocka_unit_test(writes_and_reads_reach_their_bytes_only),
         cmocka_unit_test(atomics_return_the_old_value),
         cmocka_unit_test(a_flush_is_done_when_the_peer_has_what_went_before),
         cmocka_unit_test(a_lane_that_takes_nothing_loses_nothing),
         cmocka_unit_test(a_peer_that_does_not_poll_stops_the_sender),
-        cmocka_unit_test(a_payload_of_two_short_messages_goes_in_short_ones),
-        cmocka_unit_test(messages_under_way_keep_their_memory),
         cmocka_unit_test(shared_receives_are_lent_on_request),
         cmocka_unit_test(an_access_beyond_the_region_is_refused),
         cmocka_unit_test(an_access_by_a_dead_key_is_refused),
         cmocka_unit_test(a_message_that_is_too_long_ends_both_ends),
-        cmocka_unit_test(a_peer_that_breaks_the_protocol_ends_the_endpoint),
         cmocka_unit_test(no_request_may_begin_within_another),
         cmocka_unit_test(a_strangers_message_is_dropped),
         cmocka_unit_test(peers_ring_only_for_a_cq_that_may_sleep),
         cmocka_unit_test(a_peer_that_answers_no_ping_is_gone),
         cmocka_unit_test(connection_data_of_another_version_is_refused),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest no_bodies[] = {
+        cmocka_unit_test(a_payload_of_two_short_messages_goes_in_short_ones),
+        cmocka_unit_test(messages_under_way_keep_their_memory),
+        cmocka_unit_test(a_peer_that_breaks_the_protocol_ends_the_endpoint),
+    };
+    const struct CMUnitTest bodies[] = {
+        cmocka_unit_test(long_payloads_go_as_bodies),
+        cmocka_unit_test(a_request_keeps_its_bytes_until_its_body_has_left),
+        cmocka_unit_test(a_lane_that_is_busy_gets_many_bodies_by_one_message),
+        cmocka_unit_test(bodies_without_room_wait_in_the_core),
+        cmocka_unit_test(a_body_by_a_dead_key_is_dropped),
+        cmocka_unit_test(a_body_of_another_length_ends_the_endpoint),
+    };
+    return cmocka_run_group_tests(always, without_bodies, NULL) +
+           cmocka_run_group_tests(no_bodies, without_bodies, NULL) +
+           cmocka_run_group_tests(always, with_bodies, NULL) +
+           cmocka_run_group_tests(bodies, with_bodies, NULL);
 }

@@ -30,6 +30,7 @@ static const struct sample {
     { { .kind = FRAMED_WRITE, .key = key, .offset = UINT64_MAX }, 40 },
     { { .kind = FRAMED_WRITE, .flags = FRAMED_IMM, .key = key, .offset = 7, .imm = 5 }, 48 },
     { { .kind = FRAMED_MORE, .size = 9, .length = 9 }, 16 },
+    { { .kind = FRAMED_MORE, .flags = FRAMED_BODY, .size = 70000, .length = 70000 }, 16 },
     { { .kind = FRAMED_FLUSH, .flags = FRAMED_PLACED }, 16 },
     { { .kind = FRAMED_READ, .length = 77, .key = key, .offset = 88 }, 40 },
     { { .kind = FRAMED_FETCH_ADD, .length = 8, .key = key, .operand = UINT64_MAX }, 48 },
@@ -42,6 +43,12 @@ static const struct sample {
     { { .kind = FRAMED_REFUSAL, .length = RDMUX_DENIED, .operand = 12 }, 24 },
     { { .kind = FRAMED_HUSH }, 16 },
 };
+
+/* Bytes of the payload within the frame. */
+static size_t inside(const struct framed_frame *frame)
+{
+    return (frame->flags & FRAMED_BODY) != 0 ? 0 : (size_t)framed_padded(frame->size);
+}
 
 static void a_frame_decodes_to_the_encoded_values(void **state)
 {
@@ -61,7 +68,7 @@ static void a_frame_decodes_to_the_encoded_values(void **state)
         assert_int_equal(rdmux_framed_header_size(in->kind, in->flags), size);
         assert_int_equal(status, RDMUX_OK);
         assert_ptr_equal(payload, bytes + size);
-        assert_int_equal(used, size + framed_padded(in->size));
+        assert_int_equal(used, size + inside(in));
         assert_int_equal(out.kind, in->kind);
         assert_int_equal(out.flags, in->flags);
         assert_int_equal(out.credits, in->credits);
@@ -83,7 +90,7 @@ static void a_frame_cut_at_any_byte_is_refused_and_no_byte_beyond_is_read(void *
     for (size_t i = 0; i < COUNT_OF(samples); i++) {
         uint8_t bytes[FRAMED_HEADER_MAX + 16] = { 0 };
         size_t size = rdmux_framed_frame_encode(&samples[i].frame, bytes) +
-                      (size_t)framed_padded(samples[i].frame.size);
+                      inside(&samples[i].frame);
         for (size_t cut = 0; cut < size; cut++) {
             struct framed_frame out = { .length = 99 };
             const uint8_t *payload = NULL;
@@ -110,7 +117,15 @@ static void an_impossible_frame_is_refused(void **state)
         const char *says;
         struct framed_frame frame;
     } cases[] = {
-        { "a flag that does not exist", { .kind = FRAMED_SEND, .flags = 1 << 2 } },
+        { "a flag that does not exist", { .kind = FRAMED_SEND, .flags = 1 << 3 } },
+        { "a body without bytes", { .kind = FRAMED_SEND, .flags = FRAMED_BODY } },
+        { "a body of a request without payload",
+          { .kind = FRAMED_READ, .key = key, .flags = FRAMED_BODY, .size = 8, .length = 8 } },
+        { "a body that is too long",
+          { .kind = FRAMED_SEND,
+            .flags = FRAMED_BODY,
+            .size = FRAMED_BODY_MAX + 1,
+            .length = FRAMED_BODY_MAX + 1 } },
         { "a read with payload", { .kind = FRAMED_READ, .key = key, .size = 8, .length = 8 } },
         { "a read with immediate data", { .kind = FRAMED_READ, .key = key, .flags = FRAMED_IMM } },
         { "a read to be placed", { .kind = FRAMED_READ, .key = key, .flags = FRAMED_PLACED } },
@@ -185,12 +200,12 @@ static void connection_data_is_checked(void **state)
         struct framed_description in;
         enum rdmux_status status;
     } cases[] = {
-        { "the least", { 2, FRAMED_MESSAGE_MIN, 1 }, RDMUX_OK },
-        { "the most", { FRAMED_WINDOW_MAX, FRAMED_MESSAGE_MAX, 0 }, RDMUX_OK },
-        { "a window of 1", { 1, FRAMED_MESSAGE_MIN, 0 }, RDMUX_PROTOCOL },
-        { "a window too large", { FRAMED_WINDOW_MAX + 1, 8192, 0 }, RDMUX_PROTOCOL },
-        { "messages too short", { 8, FRAMED_MESSAGE_MIN - 1, 0 }, RDMUX_PROTOCOL },
-        { "messages too long", { 8, FRAMED_MESSAGE_MAX + 1, 0 }, RDMUX_PROTOCOL },
+        { "the least", { 2, FRAMED_MESSAGE_MIN, 1, 1 }, RDMUX_OK },
+        { "the most", { FRAMED_WINDOW_MAX, FRAMED_MESSAGE_MAX, 0, 0 }, RDMUX_OK },
+        { "a window of 1", { 1, FRAMED_MESSAGE_MIN, 0, 0 }, RDMUX_PROTOCOL },
+        { "a window too large", { FRAMED_WINDOW_MAX + 1, 8192, 0, 0 }, RDMUX_PROTOCOL },
+        { "messages too short", { 8, FRAMED_MESSAGE_MIN - 1, 0, 0 }, RDMUX_PROTOCOL },
+        { "messages too long", { 8, FRAMED_MESSAGE_MAX + 1, 0, 0 }, RDMUX_PROTOCOL },
     };
     uint8_t bytes[FRAMED_HEAD_SIZE];
     struct framed_description out = { 0 };
