@@ -148,8 +148,7 @@ if [[ -e $build/lib/libfabric/librdmux-fi.so ]]; then
 fi
 
 # Normal runs have the cases in which the network below matters; over tcp, whose cost is the least,
-# more of them. The whole suite takes tcp 100 s of a processor, polling, most of them in libfabric's
-# initialisation, which reads /proc/kallsyms in each process.
+# more of them.
 for provider in "${providers[@]}"; do
     for how in poll sleep; do
         case $level-$provider-$how in

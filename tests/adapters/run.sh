@@ -14,8 +14,15 @@ if ((${#parts[@]} == 0)); then
         [[ $part == run ]] || parts+=("$part")
     done
 fi
+# libfabric's provider verbs reads all of /proc/kallsyms twice in each process, to learn about peer
+# memory: six times the processor time of the rest of libfabric's start. An empty one is read at once.
+hide='mount --bind /dev/null /proc/kallsyms'
+way=()
+if unshare -m sh -c "$hide" 2>/dev/null; then
+    way=(unshare -m sh -c "$hide && exec \"\$@\"" sh)
+fi
 status=0
 for part in "${parts[@]}"; do
-    bash "$here/$part.sh" || { (($? == 77)) || status=1; }
+    "${way[@]}" bash "$here/$part.sh" || { (($? == 77)) || status=1; }
 done
 exit "$status"
