@@ -195,7 +195,7 @@ struct framed_answer {
 struct framed_body {
     struct rdmux_request *request; /* whose bytes it has, from `at` on */
     uint64_t at;
-    uint8_t *message; /* or memory of the lane, with a part of a read's answer */
+    uint8_t *message; /* or memory of the lane, into which they were copied */
     uint32_t size;
 };
 
@@ -260,6 +260,9 @@ struct framed_ep {
     bool rings;
     /* 0: no bodies; else the most pieces of one. The lane's open may set it. */
     uint32_t body_pieces;
+    /* The library may read a body after stop: bodies that are sent are copied into memory of the
+     * lane first. The lane's open may set it. */
+    bool copies_bodies;
 
     /* The rest is the layer's. */
     enum framed_state state;

@@ -136,6 +136,7 @@ static void forget_messages(struct framed_ep *ep)
     while (ep->bodies_sent != ep->bodies_given &&
            ep->bodies[ep->bodies_sent % FRAMED_BODIES].request == NULL) {
         ep->bodies_sent++;
+        rdmux_framed_came(ep, FRAMED_WAIT_BODY);
     }
 }
 
@@ -341,7 +342,8 @@ static uint8_t *put_frame(struct framed_ep *ep, struct framed_frame *frame)
 /* Returns whether so many bytes go as a body. A body needs one more message, a copy does not. */
 static bool is_body(const struct framed_ep *ep, uint64_t left, uint32_t pieces)
 {
-    return left >= BODY_MIN && pieces <= ep->body_pieces;
+    return left >= BODY_MIN && ep->body_pieces > 0 &&
+           (pieces <= ep->body_pieces || ep->copies_bodies);
 }
 
 static bool has_room_for_body(const struct framed_ep *ep)
@@ -351,19 +353,38 @@ static bool has_room_for_body(const struct framed_ep *ep)
 
 /* Returns the bytes of the next body of a request. The target of a write copies it from the lane's
  * memory. */
-static uint32_t body_size(const struct rdmux_request *request, uint64_t left)
+static uint32_t body_size(const struct framed_ep *ep, const struct rdmux_request *request,
+                          uint64_t left)
 {
     const bool is_write = request->op == RDMUX_OP_WRITE || request->op == RDMUX_OP_WRITE_IMM;
-    const uint32_t most = is_write ? FRAMED_PART_MAX : FRAMED_BODY_MAX;
+    uint32_t most = is_write ? FRAMED_PART_MAX : FRAMED_BODY_MAX;
+    most = ep->copies_bodies && ep->send_max < most ? ep->send_max : most;
     return left < most ? (uint32_t)left : most;
+}
+
+/* Takes the memory that the next body needs. False: there is none now. */
+static bool take_copy(struct framed_ep *ep, uint8_t **copy)
+{
+    *copy = ep->copies_bodies ? ep->lane->take(ep) : NULL;
+    return *copy != NULL || !ep->copies_bodies;
 }
 
 /* Notes a body, for which there is room and whose frame was put. */
 static void make_body(struct framed_ep *ep, const struct framed_body *body)
 {
     ep->bodies[ep->bodies_made++ % FRAMED_BODIES] = *body;
-    if (body->request != NULL) {
-        body->request->provider[FRAMED_LEFT]++;
+}
+
+/* The same for a body of a request; copy is what take_copy() gave. */
+static void make_body_of(struct framed_ep *ep, struct rdmux_request *request, uint64_t at,
+                         uint64_t size, uint8_t *copy)
+{
+    if (copy != NULL) {
+        rdmux_software_gather(request, at, copy, size);
+        make_body(ep, &(struct framed_body){ .message = copy, .size = (uint32_t)size });
+    } else {
+        request->provider[FRAMED_LEFT]++;
+        make_body(ep, &(struct framed_body){ request, at, NULL, (uint32_t)size });
     }
 }
 
@@ -512,18 +533,20 @@ static bool put_more(struct framed_ep *ep)
     const bool as_body = is_body(ep, left, request->sge_count);
     uint64_t least = as_body ? 0 : left < PART_MIN ? left : PART_MIN;
     const uint32_t longest = longest_for(ep, left);
+    uint8_t *copy = NULL;
     if ((as_body && !has_room_for_body(ep)) ||
-        !make_room(ep, FRAMED_HEADER_MIN + framed_padded(least), longest)) {
+        !make_room(ep, FRAMED_HEADER_MIN + framed_padded(least), longest) ||
+        (as_body && !take_copy(ep, &copy))) {
         return false;
     }
     uint64_t size = room_of(ep, longest) - FRAMED_HEADER_MIN;
-    size = as_body ? body_size(request, left) : left < size ? left : size & ~UINT64_C(7);
+    size = as_body ? body_size(ep, request, left) : left < size ? left : size & ~UINT64_C(7);
     uint8_t *to = put_frame(ep, &(struct framed_frame){ .kind = FRAMED_MORE,
                                                         .flags = as_body ? FRAMED_BODY : 0,
                                                         .size = (uint32_t)size,
                                                         .length = size });
     if (as_body) {
-        make_body(ep, &(struct framed_body){ request, ep->open_at, NULL, (uint32_t)size });
+        make_body_of(ep, request, ep->open_at, size, copy);
     } else {
         rdmux_software_gather(request, ep->open_at, to, size);
     }
@@ -665,17 +688,18 @@ static enum rdmux_status start_carrying(struct framed_ep *ep, struct rdmux_reque
         return not_now(ep, FRAMED_WAIT_BODY);
     }
     bool is_whole = as_body
-                        ? request->length == body_size(request, request->length)
+                        ? request->length == body_size(ep, request, request->length)
                         : header + framed_padded(request->length) <= longest - FRAMED_PREFIX_SIZE;
     uint64_t least = as_body ? 0 : is_whole ? framed_padded(request->length) : PART_MIN;
-    if (!make_room(ep, header + least, longest)) {
+    uint8_t *copy = NULL;
+    if (!make_room(ep, header + least, longest) || (as_body && !take_copy(ep, &copy))) {
         return not_now(ep, FRAMED_WAIT_ROOM);
     }
     if (takes_receive) {
         (void)rdmux_credits_take(&ep->held);
     }
     uint64_t size = is_whole  ? request->length
-                    : as_body ? body_size(request, request->length)
+                    : as_body ? body_size(ep, request, request->length)
                               : (room_of(ep, longest) - header) & ~UINT64_C(7);
     request->provider[FRAMED_INDEX] = ep->requests_out++;
     request->provider[FRAMED_LEFT] = 1;
@@ -683,7 +707,7 @@ static enum rdmux_status start_carrying(struct framed_ep *ep, struct rdmux_reque
     if (as_body) {
         frame->flags |= FRAMED_BODY;
         (void)put_frame(ep, frame);
-        make_body(ep, &(struct framed_body){ request, 0, NULL, (uint32_t)size });
+        make_body_of(ep, request, 0, size, copy);
     } else {
         rdmux_software_gather(request, 0, put_frame(ep, frame), size);
     }

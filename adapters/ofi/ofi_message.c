@@ -16,13 +16,20 @@ static struct fid_mr *register_slab(struct ofi_domain *domain, struct ofi_slab *
     return *result == 0 ? mr : NULL;
 }
 
-/* Returns the most pieces of a body; 0: no bodies. These providers keep a connection's bytes in the
- * kernel until there is a receive for them, and need no registration. */
+/* shm reads a long message from the sender's memory when there is a receive for it. */
+static bool is_shm(const struct fi_info *info)
+{
+    return strcmp(info->fabric_attr->prov_name, "shm") == 0;
+}
+
+/* Returns the most pieces of a body; 0: no bodies. These providers leave a message where it is until
+ * there is a receive for it, and need no registration. */
 static size_t body_pieces(const struct fi_info *info)
 {
     const char *name = info->fabric_attr->prov_name;
-    const bool has_bodies = info->ep_attr->type == FI_EP_MSG &&
-                            (strcmp(name, "net") == 0 || strcmp(name, "tcp") == 0) &&
+    const bool is_tcp = info->ep_attr->type == FI_EP_MSG &&
+                        (strcmp(name, "net") == 0 || strcmp(name, "tcp") == 0);
+    const bool has_bodies = (is_tcp || is_shm(info)) &&
                             (info->domain_attr->mr_mode & FI_MR_LOCAL) == 0 &&
                             info->ep_attr->max_msg_size >= FRAMED_BODY_MAX;
     size_t pieces = info->tx_attr->iov_limit;
@@ -76,6 +83,7 @@ enum rdmux_status rdmux_ofi_slab_create(struct ofi_ep *ep)
     }
     ep->slab = slab;
     ep->base.body_pieces = (uint32_t)pieces;
+    ep->base.copies_bodies = is_shm(domain->info);
     ep->base.message_max = message_max;
     ep->base.window = OFI_WINDOW;
     return RDMUX_OK;

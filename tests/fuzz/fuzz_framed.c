@@ -16,10 +16,10 @@ enum {
     WITH_SRQ = 1 << 1,
     CONNECTS = 1 << 2, /* and the lane prefers short messages */
     RAW = 1 << 3,
-    ON_DEMAND = 1 << 4, /* the peer gives credits when asked; and both lanes have bodies */
+    ON_DEMAND = 1 << 4, /* the peer gives credits when asked; and the lanes have bodies */
     ARMS = 1 << 5,      /* the cq is armed after each message, as of a program that sleeps */
     BELLS = 1 << 6,
-    REFUSES = 1 << 7, /* the lane takes every second message only at the next poll */
+    REFUSES = 1 << 7, /* the lane takes every second message at the next poll, and copies bodies */
     REGION_SIZE = 4096,
     GUARD_SIZE = 256,
     GUARD = 0xa5,
@@ -69,6 +69,7 @@ static void victim_open(struct victim *victim, uint8_t options)
     lanes_have_bells = (options & BELLS) != 0;
     lanes_prefer_short = (options & CONNECTS) != 0;
     lanes_have_bodies = (options & ON_DEMAND) != 0;
+    lanes_copy_bodies = (options & REFUSES) != 0;
     victim->memory = fake_object(GUARD_SIZE + REGION_SIZE + GUARD_SIZE);
     memset(victim->memory, GUARD, GUARD_SIZE + REGION_SIZE + GUARD_SIZE);
     victim->results = fake_object(REGION_SIZE);

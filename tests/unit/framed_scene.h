@@ -43,6 +43,7 @@ struct lane_place {
 /* What the lanes opened from now on do. */
 static bool lanes_have_bells;
 static bool lanes_have_bodies;
+static bool lanes_copy_bodies;
 static bool lanes_prefer_short; /* messages of at most LANE_SHORT_MAX */
 
 struct lane_ep {
@@ -163,6 +164,7 @@ static inline enum rdmux_status lane_open(struct framed_ep *base)
     base->window = LANE_WINDOW;
     base->short_max = lanes_prefer_short ? LANE_SHORT_MAX : 0;
     base->body_pieces = lanes_have_bodies ? LANE_PIECES : 0;
+    base->copies_bodies = lanes_copy_bodies;
     return RDMUX_OK;
 }
 

@@ -450,6 +450,30 @@ static void a_lane_that_is_busy_gets_many_bodies_by_one_message(void **state)
     close_pair();
 }
 
+/* The lane has messages for a few bodies of LANE_MESSAGE_MAX bytes at a time. */
+static void a_copied_body_is_done_at_once(void **state)
+{
+    (void)state;
+    open_pair(false, false);
+    const struct rdmux_request *receive = end_receive(b, in, LONG);
+    turn();
+    turn();
+    a->lane->holds = true;
+
+    const struct rdmux_request *sent = post(a, RDMUX_OP_SEND, out, LONG, 0, 0);
+
+    assert_int_equal(sent->done, 1);
+    a->lane->holds = false;
+    until_done(receive);
+    assert_memory_equal(in, out, LONG);
+    assert_int_equal(a->lane->bodies, 0);
+    assert_int_equal(b->lane->collected, 0);
+    until_done(post(a, RDMUX_OP_WRITE, out, sizeof(out), 0, RDMUX_PLACED));
+    assert_memory_equal(region, out, sizeof(out));
+    assert_true(b->lane->collected > 0);
+    close_pair();
+}
+
 /* More bodies than may be announced: the rest waits. */
 static void bodies_without_room_wait_in_the_core(void **state)
 {
@@ -755,6 +779,15 @@ static int with_bodies(void **state)
 {
     (void)state;
     lanes_have_bodies = true;
+    lanes_copy_bodies = false;
+    return 0;
+}
+
+static int with_copied_bodies(void **state)
+{
+    (void)state;
+    lanes_have_bodies = true;
+    lanes_copy_bodies = true;
     return 0;
 }
 
@@ -762,6 +795,7 @@ static int without_bodies(void **state)
 {
     (void)state;
     lanes_have_bodies = false;
+    lanes_copy_bodies = false;
     return 0;
 }
 
@@ -797,8 +831,13 @@ int main(void)
         cmocka_unit_test(a_body_by_a_dead_key_is_dropped),
         cmocka_unit_test(a_body_of_another_length_ends_the_endpoint),
     };
+    const struct CMUnitTest copied[] = {
+        cmocka_unit_test(a_copied_body_is_done_at_once),
+    };
     return cmocka_run_group_tests(always, without_bodies, NULL) +
            cmocka_run_group_tests(no_bodies, without_bodies, NULL) +
            cmocka_run_group_tests(always, with_bodies, NULL) +
-           cmocka_run_group_tests(bodies, with_bodies, NULL);
+           cmocka_run_group_tests(bodies, with_bodies, NULL) +
+           cmocka_run_group_tests(always, with_copied_bodies, NULL) +
+           cmocka_run_group_tests(copied, with_copied_bodies, NULL);
 }
