@@ -873,7 +873,7 @@ static void write_hostile_frame(void *to, const uint8_t *bytes, size_t kept, siz
 /* Each on a connection of its own that begins as rdmux does. */
 static void write_hostile_segment(void *to, const uint8_t *bytes, size_t kept, size_t length)
 {
-    static uint16_t port = 1024;
+    static uint16_t port = 40000; /* no other dissector claims those up to 41600 */
     static uint32_t calls;
     if (calls++ % 5 != 0) { /* a fifth is enough */
         return;

@@ -830,9 +830,13 @@ local function is_share(tvb, at, connection)
         and not (connection.is_tls and is_tls_record(tvb, at))
 end
 
--- Bytes of the frame at `at`, of which 8 are captured. Bytes that begin no frame are one.
+-- Bytes of the frame at `at`. Bytes that begin no frame are one, and so are those of a segment that
+-- was not captured completely.
 local function frame_size(tvb, at, connection)
     local rest = tvb:reported_length_remaining(at)
+    if tvb:captured_len() - at < HEADER_SIZE then
+        return rest
+    end
     if begins_with(tvb, at, HELLO_MAGIC) then
         return HELLO_SIZE
     elseif begins_with(tvb, at, JOIN_MAGIC) then
