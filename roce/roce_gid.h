@@ -58,9 +58,9 @@ uint8_t rdmux_roce_gid_kind(const uint8_t gid[VERBS_GID_SIZE]);
 bool rdmux_roce_gid_is_usable(const struct roce_gid *entry);
 
 /*
- * Chooses the best usable entry for each kind of address. Of several the one with the wished address comes first,
- * then one on the wished interface, then one without VLAN, then the lowest index. Kinds come in the
- * order of their numbers.
+ * Chooses the best usable entry for each kind of address. Of several the one with the wished
+ * address comes first, then one on the wished interface, then one without VLAN, then the lowest
+ * index. Kinds come in the order of their numbers.
  */
 enum roce_lack rdmux_roce_gid_choose(const struct roce_gid *table, size_t count,
                                      const struct roce_wish *wish, struct roce_choice *out);

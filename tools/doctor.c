@@ -240,7 +240,7 @@ static bool keep_first(const struct doctor_findings *findings)
     for (size_t i = 0; i < findings->count; i++) {
         const struct doctor_finding *finding = &findings->items[i];
         if (finding->severity == DOCTOR_ERROR) {
-            char text[2 * RDMUX_TEXT_MAX];
+            char text[sizeof(finding->text) + sizeof(finding->remedy) + 2];
             snprintf(text, sizeof(text), "%s%s%s", finding->text,
                      finding->remedy[0] != '\0' ? "; " : "", finding->remedy);
             outcome_error(text);

@@ -15,7 +15,7 @@ validator=/usr/bin/jsonschema # Debian's; another one of that name may have othe
 # that of a command only if there is one of the name.
 keep_sample() {
     local argument
-    [[ -e $schemas/$1.json ]] || return 0
+    [[ $# -gt 0 && -e $schemas/$1.json ]] || return 0
     for argument in "${@:2}"; do
         if [[ $argument == --json ]]; then
             mkdir -p "$samples/$1"
@@ -227,7 +227,7 @@ schemas_are_strict() {
             jq --arg key "$key" 'del(.[$key])' "$file" >"$odd/without-$key.json"
         done
         jq '.odd = 1' "$file" >"$odd/more.json"
-        jq '.status = "FAILED"' "$file" >"$odd/half.json"
+        jq '.status = "FAILED" | del(.text, .hint)' "$file" >"$odd/half.json"
         [[ $command != explain ]] || rm "$odd/half.json" # its status is its own
         validate "$command" "$odd/"*.json >"$scratch/verdicts"
         ! grep '^===\[SUCCESS\]===' "$scratch/verdicts" || fail "$command: these should not fit"

@@ -33,7 +33,7 @@ static struct host_address {
     struct sockaddr_in address;
 } host_entries[ADDRESSES_MAX];
 
-/* The GID of the port that the interface belongs to, in its hardware address; NULL: there is none. */
+/* The GID of the port of the interface, in its hardware address; NULL: the interface has none. */
 static const uint8_t *host_gid;
 static char host_interface[] = "ib0";
 static struct {
