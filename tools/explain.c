@@ -183,19 +183,23 @@ static void print_candidate(FILE *out, const size_t widths[COLUMN_COUNT],
 
 /* ------------------------------------------------------------------------------------ absent kinds */
 
-/* A kind of path that neither side has: nothing to do with the connection at hand. */
+/* A kind of path that neither side has, or that this side has on request only and was not asked for:
+ * nothing to do with the connection at hand. */
 static bool is_absent(const struct rdmux_candidate *candidate)
 {
     return candidate->rank == 0 && candidate->stage == RDMUX_STAGE_PROBE &&
            candidate->device[0] == '\0' && candidate->peer_device[0] == '\0' &&
            (candidate->reason == RDMUX_REASON_NO_DEVICE ||
-            candidate->reason == RDMUX_REASON_NO_LIBRARY);
+            candidate->reason == RDMUX_REASON_NO_LIBRARY ||
+            (candidate->reason == RDMUX_REASON_FILTERED &&
+             (candidate->sides & RDMUX_SIDE_HERE) != 0));
 }
 
 /* Prints "absent: ib, roce (NO_DEVICE), iwarp (NO_LIBRARY); --verbose says why". */
 static void print_absent(FILE *out, const struct rdmux_explanation *explanation)
 {
-    static const enum rdmux_reason reasons[] = { RDMUX_REASON_NO_DEVICE, RDMUX_REASON_NO_LIBRARY };
+    static const enum rdmux_reason reasons[] = { RDMUX_REASON_NO_DEVICE, RDMUX_REASON_NO_LIBRARY,
+                                                 RDMUX_REASON_FILTERED };
     char text[WORDS_MAX] = "";
     size_t used = 0;
     for (size_t i = 0; i < TOOL_COUNT_OF(reasons); i++) {
@@ -303,8 +307,11 @@ static void print_protection(FILE *out, const struct rdmux_candidate *chosen)
 {
     if (chosen->security == RDMUX_SECURITY_ENCRYPTED) {
         bool is_tcp = strcmp(chosen->provider, "tcp") == 0;
-        fprintf(out, "  every byte is encrypted%s\n",
-                is_tcp ? ": TLS 1.3, by the two processes and not by their kernels" : "");
+        fputs("  every byte is ", out);
+        print_wrapped(out,
+                      is_tcp ? "encrypted: TLS 1.3, by the two processes and not by their kernels"
+                             : "encrypted",
+                      16, 4);
     }
 }
 

@@ -212,19 +212,21 @@ start_server() {
     done
 }
 
-# expect STATUS TEXT ARGUMENT...: the command ends with the status, and its output has the text.
+# expect STATUS TEXT ARGUMENT...: the command ends with the status, and its output has the text, over
+# any number of lines.
 expect() {
-    local status=0 output
+    local status=0 output words
     output=$(timeout --kill-after=5 "$limit" "$rdmux" "${@:3}" 2>&1) || status=$?
     [[ $status == "$1" ]] || fail "rdmux ${*:3}: status $status instead of $1: $output"
-    [[ $output == *$2* ]] || fail "rdmux ${*:3}: no \"$2\" in: $output"
+    words=$(tr -s '[:space:]' ' ' <<<"$output")
+    [[ $words == *$2* ]] || fail "rdmux ${*:3}: no \"$2\" in: $output"
 }
 
 psk=(--auth psk --key-file)
 
 with_the_key() {
     start_server "${psk[@]}" "$keys"
-    expect 0 'chosen: shm' explain "$address" "${psk[@]}" "$keys"
+    expect 0 'why shm memory [0-9]* CHOSEN: ' explain "$address" "${psk[@]}" "$keys"
     expect 0 '"security":"encrypted"' explain "$address" "${psk[@]}" "$keys" --json
     expect 0 '' perf "$address" "${psk[@]}" "$keys" --op send --test latency --iterations 100 --paths tcp
 }
@@ -256,7 +258,7 @@ copy_with_the_key() {
 tcp_meets_a_demand_for_encryption() {
     local demand=(--require-encryption --trusted none)
     start_server "${psk[@]}" "$keys" "${demand[@]}"
-    expect 0 'chosen: tcp' explain "$address" "${psk[@]}" "$keys" "${demand[@]}"
+    expect 0 'why tcp [0-9]* CHOSEN: ' explain "$address" "${psk[@]}" "$keys" "${demand[@]}"
     expect 0 'encrypted: TLS 1.3, by the two processes and not by their kernels' \
         explain "$address" "${psk[@]}" "$keys" "${demand[@]}"
     expect 0 '"security":"encrypted"' explain "$address" "${psk[@]}" "$keys" "${demand[@]}" --json
@@ -268,7 +270,7 @@ tcp_meets_a_demand_for_encryption() {
 encryption_of_the_server_counts_as_well() {
     start_server "${psk[@]}" "$keys" --require-encryption --trusted none
     expect 3 'the acceptor requires encryption' explain "$address" "${psk[@]}" "$keys" --paths shm
-    expect 0 'chosen: tcp' explain "$address" "${psk[@]}" "$keys"
+    expect 0 'why tcp [0-9]* CHOSEN: ' explain "$address" "${psk[@]}" "$keys"
 }
 
 nothing_is_encrypted_without_keys() {
@@ -315,7 +317,7 @@ certificates() {
         --ca-file "$scratch/ca.pem")
     start_server --auth cert --cert-file "$scratch/server.pem" --key-file "$scratch/server.key" \
         --ca-file "$scratch/ca.pem" --peer client.example
-    expect 0 'chosen: shm' explain "$address" "${client[@]}"
+    expect 0 'why shm memory [0-9]* CHOSEN: ' explain "$address" "${client[@]}"
     expect 1 'the peer asks for authentication by certificates; set' explain "$address"
     expect 1 'set both alike' explain "$address" "${psk[@]}" "$keys"
     start_server --auth cert --cert-file "$scratch/elsewhere.pem" \

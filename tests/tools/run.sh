@@ -268,6 +268,7 @@ explain_is_read_at_a_glance() {
     says out '^  tcp +[0-9.]+ us +constant +SLOWER'
     says out '^  absent: .*iwarp.*; --verbose'
     [[ $(grep -c iwarp "$scratch/out") == 1 ]] || fail 'iwarp has more than one line'
+    ! grep -q '^  \(ofi\|ucx\) ' "$scratch/out" || fail "what was not asked for has lines: $(cat "$scratch/out")"
     [[ $(wc -l <"$scratch/out") -le 8 ]] || fail "too long: $(cat "$scratch/out")"
     expect 0 explain "$address" --verbose
     fits
