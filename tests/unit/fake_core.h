@@ -8,6 +8,8 @@
 
 #include <rdmux/provider.h>
 
+#include "api/base/capture.h"
+
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -267,6 +269,19 @@ void rdmux_provider_log(struct rdmux_fabric *fabric, enum rdmux_log_level level,
     (void)fabric;
     (void)level;
     (void)format;
+}
+
+/* The fake fabric has no capture. */
+void rdmux_capture_write(struct rdmux_fabric *fabric, int socket, enum rdmux_capture_way way,
+                         const void *bytes, size_t kept, uint64_t length)
+{
+    (void)fabric;
+    (void)socket;
+    (void)way;
+    (void)bytes;
+    (void)kept;
+    (void)length;
+    abort();
 }
 
 void *rdmux_provider_allocate(struct rdmux_fabric *fabric, size_t size)
