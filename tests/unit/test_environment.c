@@ -328,7 +328,7 @@ static void a_malformed_filter_is_an_error(void **state)
     char endless[RDMUX_FILTER_MAX + 1];
     memset(endless, 'a', sizeof(endless) - 1);
     endless[sizeof(endless) - 1] = '\0';
-    check_refused("RDMUX_PATHS", "tcp,smh", RDMUX_INVALID, "\"smh\"", "rdmux info");
+    check_refused("RDMUX_PATHS", "tcp,smh", RDMUX_INVALID, "\"smh\"", "there are: shm, tcp");
     check_refused("RDMUX_PATHS", "tcp;shm", RDMUX_INVALID, "tcp;shm", "write names as in");
     check_refused("RDMUX_PATHS", endless, RDMUX_INVALID, "aaaa", "write names as in");
 }
