@@ -52,7 +52,7 @@ found: $(jq . "$scratch/out")"
 }
 
 # JSON format that programs may rely on.
-doctor_form='(keys == ["devices", "errors", "findings", "warnings"])
+doctor_form='(keys - ["hint", "status", "text"] == ["devices", "errors", "findings", "warnings"])
     and ([.devices[] | (.name | type == "string") and (.fabric | IN("ib", "roce", "iwarp", "other"))
           and has("port") and has("driver") and (.software | type == "boolean") and has("state")
           and has("physical_state") and has("rate_gbps") and has("netdev") and has("netdev_mtu")
