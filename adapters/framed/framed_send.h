@@ -19,7 +19,7 @@ enum {
     FRAMED_NEXT = 0,  /* the next request in its queue */
     FRAMED_INDEX = 1, /* the request's number on the wire, to which a refusal refers */
     FRAMED_DONE = 2,  /* a read's bytes that have come, or were announced */
-    FRAMED_LEFT = 2,  /* what a send or write waits for: its last frame or the ACK, and its bodies */
+    FRAMED_LEFT = 2, /* what a send or write waits for: its last frame or the ACK, and its bodies */
 };
 
 struct rdmux_request *rdmux_framed_queue_pop(struct framed_queue *queue);

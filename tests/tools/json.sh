@@ -126,6 +126,7 @@ reports_of_failed_commands_have_the_error() {
     keep_sample perf --json
     json '.status == "INTERRUPTED" and (.text | test("interrupted"))'
     expect 1 doctor --sysfs "$scratch/machine" --json
+    # shellcheck disable=SC2016
     json '.errors > 0 and .status == "FAILED" and ([.findings[] | select(.severity == "error")][0] as $first
           | .text == $first.text and .hint == $first.remedy)'
 }
@@ -214,9 +215,9 @@ all_json_fits_its_schema() {
 
 # Without a member, or with one more, no report fits: a member that is new or left out is noticed.
 schemas_are_strict() {
-    local command file key odd=$scratch/odd
-    for file in "$schemas/"*.json; do
-        command=${file##*/}
+    local command schema file key odd=$scratch/odd
+    for schema in "$schemas/"*.json; do
+        command=${schema##*/}
         command=${command%.json}
         for file in "$samples/$command/"*.json; do
             ! jq -e '(.status // "RDMUX_OK") == "RDMUX_OK"' "$file" >/dev/null || break
