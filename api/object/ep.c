@@ -209,8 +209,6 @@ enum rdmux_status rdmux_ep_create(struct rdmux_fabric *fabric, struct rdmux_cq *
     ep->info.recv_depth = attr->srq == NULL ? attr->recv_depth : 0;
     ep->info.max_send_sge = attr->max_send_sge;
     ep->info.max_recv_sge = attr->max_recv_sge;
-    ep->limits.max_inline = attr->max_inline != 0 ? attr->max_inline : RDMUX_INLINE_MIN;
-    ep->info.max_inline = (uint32_t)ep->limits.max_inline;
     status = rdmux_ring_create(fabric, &ep->send, attr->send_depth, attr->max_send_sge,
                                attr->max_inline != 0 ? attr->max_inline : DEFAULT_MAX_INLINE);
     if (status != RDMUX_OK) {

@@ -131,6 +131,9 @@ enum rdmux_status rdmux_setup_make_endpoint(struct rdmux_fabric *fabric, struct 
     if (status != RDMUX_OK) {
         return status;
     }
+    /* until the path is known */
+    ep->limits.max_inline = attr->max_inline != 0 ? attr->max_inline : RDMUX_INLINE_MIN;
+    ep->info.max_inline = (uint32_t)ep->limits.max_inline;
     if (rdmacm) {
         offered.local = NULL; /* the route determines the device */
     }
