@@ -120,7 +120,7 @@ packages_have_what_is_installed() {
 
 is_split_as_debian_does() {
     local name bad=0 pattern
-    local -A only=([librdmux0]='/librdmux\.so\.0(\.[0-9.]+)?$' [rdmux-tools]='^\./usr/(bin/|share/man/man1/|share/rdmux/wireshark/)'
+    local -A only=([librdmux0]='/librdmux\.so\.0(\.[0-9.]+)?$' [rdmux-tools]='^\./usr/(bin/|share/man/man1/|share/rdmux/(schemas|wireshark)/)'
         [librdmux-dev]='^\./usr/(include/|share/|lib.*(\.a|/librdmux\.so|/cmake/.*|\.pc)$)'
         [rdmux-fi]='/libfabric/librdmux-fi\.so$')
     for name in $(all_packages); do
