@@ -171,7 +171,7 @@ static bool write_entry(const struct image *image, uintptr_t at, uintptr_t value
 static size_t replace_in(const struct image *image, const ElfW(Rela) * table, size_t size)
 {
     size_t done = 0;
-    for (size_t i = 0; i < size / sizeof(*table); i++) {
+    for (size_t i = 0; table != NULL && i < size / sizeof(*table); i++) {
         const int kind = (int)ELF64_R_TYPE(table[i].r_info);
         if (kind != IMPORT_LAZY && kind != IMPORT_NOW) {
             continue;

@@ -140,10 +140,10 @@ enum rdmux_status rdmux_ucx_error(const struct ucx_calls *calls, const char *wha
                                   ucs_status_t status);
 
 /* The worker: ucx_worker.c */
-enum rdmux_status rdmux_ucx_cq_open(struct framed_cq *cq);
-void rdmux_ucx_cq_close(struct framed_cq *cq);
-size_t rdmux_ucx_progress(struct framed_cq *cq, size_t budget);
-enum rdmux_status rdmux_ucx_arm(struct framed_cq *cq);
+enum rdmux_status rdmux_ucx_cq_open(struct framed_cq *base);
+void rdmux_ucx_cq_close(struct framed_cq *base);
+size_t rdmux_ucx_progress(struct framed_cq *base, size_t budget);
+enum rdmux_status rdmux_ucx_arm(struct framed_cq *base);
 
 /* Peers: ucx_peer.c */
 

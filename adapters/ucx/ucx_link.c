@@ -32,13 +32,14 @@ static enum rdmux_status enter_link(struct ucx_cq *cq, struct ucx_link *link)
     }
     if (place == cq->link_room) {
         const uint32_t room = cq->link_room == 0 ? 16 : 2 * cq->link_room;
-        struct ucx_link **links = rdmux_provider_allocate(cq->fabric, room * sizeof(*links));
+        struct ucx_link **links = rdmux_provider_allocate(cq->fabric,
+                                                          room * sizeof(struct ucx_link *));
         if (links == NULL) {
             rdmux_provider_error("ucx: no memory for %u endpoints", room);
             return RDMUX_NO_MEMORY;
         }
         if (cq->links != NULL) {
-            memcpy(links, cq->links, cq->link_room * sizeof(*links));
+            memcpy(links, cq->links, cq->link_room * sizeof(struct ucx_link *));
         }
         rdmux_provider_release(cq->fabric, cq->links);
         cq->links = links;
