@@ -157,7 +157,7 @@ static void tap_look_at(const struct tcp_lane *lane, enum rdmux_capture_way whic
 static ssize_t tapped_receive(struct tcp_lane *lane, void *to, size_t size)
 {
     const ssize_t got = lane->tap->inner.receive(lane, to, size);
-    tap_look_at(lane, RDMUX_CAPTURE_IN, &(struct iovec){ to, size }, got);
+    tap_look(lane, RDMUX_CAPTURE_IN, to, got > 0 ? (size_t)got : 0);
     return got;
 }
 
@@ -171,7 +171,7 @@ static ssize_t tapped_receive_list(struct tcp_lane *lane, struct iovec *iov, int
 static ssize_t tapped_send(struct tcp_lane *lane, const void *bytes, size_t size)
 {
     const ssize_t sent = lane->tap->inner.send(lane, bytes, size);
-    tap_look_at(lane, RDMUX_CAPTURE_OUT, &(struct iovec){ (void *)(uintptr_t)bytes, size }, sent);
+    tap_look(lane, RDMUX_CAPTURE_OUT, bytes, sent > 0 ? (size_t)sent : 0);
     return sent;
 }
 

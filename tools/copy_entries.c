@@ -88,6 +88,14 @@ static bool add_dated_entry(struct sender *sender, enum proto_record kind,
     return true;
 }
 
+/* The end of a record with two texts. Their lengths are elsewhere in it. */
+static void put_texts(uint8_t *out, const char *path, size_t length, const char *other,
+                      size_t other_length)
+{
+    memcpy(out, path, length);
+    memcpy(out + length, other, other_length);
+}
+
 /* LINK, LINK_AT and HARD_LINK: with attributes if they are not NULL. */
 static bool add_link(struct sender *sender, enum proto_record kind,
                      const struct proto_attributes *attributes, uint32_t index, const char *other)
@@ -105,8 +113,7 @@ static bool add_link(struct sender *sender, enum proto_record kind,
         proto_attributes_encode(attributes, payload);
     }
     proto_store32(payload + fixed - 4, (uint32_t)length);
-    memcpy(payload + fixed, path, length);
-    memcpy(payload + fixed + length, other, other_length);
+    put_texts(payload + fixed, path, length, other, other_length);
     return true;
 }
 
@@ -130,8 +137,7 @@ static bool add_question(struct sender *sender, enum proto_ask kind, uint32_t in
     if (checksum != NULL) {
         memcpy(payload + PROTO_ATTRIBUTES_SIZE + 8, checksum, CHECKSUM_SIZE_MAX);
     }
-    memcpy(payload + PROTO_ASK_SIZE, path, length);
-    memcpy(payload + PROTO_ASK_SIZE + length, other, other_length);
+    put_texts(payload + PROTO_ASK_SIZE, path, length, other, other_length);
     entry->answer = 0;
     sender->questions[(sender->oldest_question + sender->question_count++) %
                       COPY_QUESTIONS_MAX] = index;

@@ -208,7 +208,7 @@ static void print_absent(FILE *out, const struct rdmux_explanation *explanation)
             const struct rdmux_candidate *candidate = explanation->candidates[at];
             bool again = last != NULL && strcmp(last, candidate->provider) == 0;
             if (!is_absent(candidate) || candidate->reason != (uint32_t)reasons[i] || again ||
-                used > sizeof(text) - 2 * RDMUX_NAME_MAX) {
+                used > sizeof(text) - 2 * (size_t)RDMUX_NAME_MAX) {
                 continue;
             }
             used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s",

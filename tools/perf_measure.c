@@ -196,7 +196,7 @@ static void end_slice(struct watch *watch, uint64_t now_ns, uint64_t operations)
     watch->slice_from_ns = now_ns;
     if (figures->slices == PERF_SLICES_MAX) {
         figures->slices /= 2;
-        for (unsigned i = 0; i < figures->slices; i++) {
+        for (size_t i = 0; i < figures->slices; i++) {
             watch->rates[i] = (watch->rates[2 * i] + watch->rates[2 * i + 1]) / 2;
         }
         watch->slice_ns *= 2;
