@@ -9,6 +9,9 @@
  * "FIELD<tab>VALUE" in the order of the frames: what the dissector has to find in each file.
  * FOLDER/hostile.pcapng and FOLDER/hostile.pcap have frames that are cut and changed in all kinds of
  * ways. FOLDER/striped.pcap has a set-up with three data sockets and a payload over all of them.
+ * FOLDER/cuts.pcap has the same few frames on many connections, cut into two or three segments at
+ * each place in turn; FOLDER/unordered.pcap is the same with the last two segments exchanged.
+ * FOLDER/lengths.pcap has frames with wrong lengths, each with a good frame behind it.
  */
 #include "api/base/bytes.h"
 #include "api/base/capture.h"
@@ -822,6 +825,138 @@ static void write_striped(const char *folder)
     fclose(out);
 }
 
+/* --------------------------------------------------------------------------- cuts, wrong lengths */
+
+static const struct tcp_frame few[] = {
+    { .kind = TCP_SEND, .length = 5 },
+    { .kind = TCP_NAK, .length = RDMUX_OUT_OF_RANGE, .operand = 3 },
+    { .kind = TCP_COMPARE_SWAP, .length = 8 },
+    { .kind = TCP_PING, .length = 3 },
+    { .kind = TCP_ACK, .length = 1 },
+};
+
+/* JOIN and a few frames of data; or HELLO and empty control frames. Returns the number of bytes. */
+static size_t few_frames(bool is_data, uint8_t *out)
+{
+    static const uint8_t key[TCP_KEY_SIZE];
+    size_t size;
+    if (!is_data) {
+        memcpy(out, frames[0].bytes, RDMUX_HELLO_SIZE);
+        size = RDMUX_HELLO_SIZE;
+        for (int i = 0; i < 3; i++) {
+            rdmux_frame_header_encode(i == 1 ? RDMUX_FRAME_ENDED : RDMUX_FRAME_HEARTBEAT, 0, 0,
+                                      out + size);
+            size += RDMUX_FRAME_HEADER_SIZE;
+        }
+        return size;
+    }
+    struct rdmux_join join = join_of(0);
+    rdmux_join_encode(&join, out);
+    size = RDMUX_JOIN_SIZE;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(few); i++) {
+        struct tcp_frame frame = few[i];
+        frame.key = key;
+        size += rdmux_tcp_frame_encode(&frame, out + size);
+        if (frame.kind == TCP_SEND || frame.kind == TCP_PING) {
+            memset(out + size, 0x20, frame.length);
+            size += frame.length;
+        }
+    }
+    return size;
+}
+
+/* One connection whose bytes are cut behind `first` and, unless it is 0, `second` more bytes. */
+static void put_cut(FILE *out, struct line line, const uint8_t *bytes, size_t size, size_t first,
+                    size_t second, bool exchange)
+{
+    struct line later = line;
+    put_segment(out, &line, bytes, first, SIZE_MAX);
+    if (second == 0 || first + second >= size) {
+        put_segment(out, &line, bytes + first, size - first, SIZE_MAX);
+        return;
+    }
+    later.sequence += (uint32_t)(first + second);
+    line.sequence = later.sequence - (uint32_t)second;
+    if (exchange) {
+        put_segment(out, &later, bytes + first + second, size - first - second, SIZE_MAX);
+    }
+    put_segment(out, &line, bytes + first, second, SIZE_MAX);
+    if (!exchange) {
+        put_segment(out, &later, bytes + first + second, size - first - second, SIZE_MAX);
+    }
+}
+
+/* The first segment has at least the eight bytes by which the dissector knows a connection. */
+static void write_cuts(const char *folder, const char *name, bool exchange)
+{
+    static const size_t seconds[] = { 0, 3, 13 };
+    uint8_t bytes[1024];
+    uint16_t port = 40000;
+    FILE *out = pcap_begin(folder, name);
+    for (int is_data = 0; is_data < 2; is_data++) {
+        const size_t size = few_frames(is_data != 0, bytes);
+        for (size_t first = 8; first < size; first++) {
+            for (size_t i = exchange ? 1 : 0; i < RDMUX_COUNT_OF(seconds); i++) {
+                const struct line line = { .from = ++port, .to = PORT, .sequence = 1 };
+                put_cut(out, line, bytes, size, first, seconds[i], exchange);
+            }
+        }
+    }
+    fclose(out);
+}
+
+/* Wrong frames, as their first bytes and their size, with what the dissector has to say of them. The
+ * frame behind comes with the next segment: where a frame with a wrong length ends, no one knows. */
+static const struct {
+    const char *says;
+    size_t size;
+    uint8_t bytes[24];
+} wrong[] = {
+    { "longer than allowed", 8, { RDMUX_FRAME_HEARTBEAT, 0, 0, 0, 0, 1, 0, 1 } },
+    { "longer than allowed", 24, { RDMUX_FRAME_OFFER, 0, 0, 0, 0xff, 0xff, 0xff, 0xff } },
+    { "too short", 8, { RDMUX_FRAME_TRY } },
+    { "too short", 14, { RDMUX_FRAME_OFFER, 0, 0, 0, 0, 0, 0, 6, 0, 1, 0, 4, 0, 0 } },
+    { "too short", 12, { RDMUX_FRAME_OFFER, 0, 0, 0, 0, 0, 0, 4, 0, 16, 0xff, 0xff } },
+    { "too short",
+      16,
+      { RDMUX_FRAME_READY, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 1, 0xff, 0xff, 0, 0 } },
+    { "too long", 12, { RDMUX_FRAME_ENDED, 0, 0, 0, 0, 0, 0, 4 } },
+    { "too much filler", 20, { TCP_MARK | TCP_PING, 0, 0, 0, 0, 0, 0, TCP_PING_MAX + 1 } },
+    { "too much filler", 8, { TCP_MARK | TCP_PING, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff } },
+    { "Begins no frame", 24, { TCP_MARK | TCP_NAK | TCP_IMM, 0, 0xff, 0xff, 0xff, 0xff } },
+};
+
+/* expected: lines "wrong<tab>WHAT THE DISSECTOR SAYS", in the order of the connections. */
+static void write_lengths(const char *folder)
+{
+    uint16_t port = 40000;
+    uint8_t good[TCP_HEADER_MAX];
+    FILE *out = pcap_begin(folder, "lengths.pcap");
+    const struct tcp_frame ack = { .kind = TCP_ACK, .length = 1 };
+    const size_t good_size = rdmux_tcp_frame_encode(&ack, good);
+    for (size_t i = 0; i < RDMUX_COUNT_OF(wrong); i++) {
+        struct line line = { .from = ++port, .to = PORT, .sequence = 1 };
+        struct rdmux_join join = join_of(0);
+        uint8_t bytes[RDMUX_JOIN_SIZE];
+        rdmux_join_encode(&join, bytes);
+        put_segment(out, &line, bytes, sizeof(bytes), SIZE_MAX);
+        put_segment(out, &line, wrong[i].bytes, wrong[i].size, SIZE_MAX);
+        put_segment(out, &line, good, good_size, SIZE_MAX);
+        fprintf(expected, "wrong\t%s\n", wrong[i].says);
+    }
+    /* The capture has two bytes of the four that a frame begins with, behind a whole one. */
+    struct line line = { .from = ++port, .to = PORT, .sequence = 1 };
+    uint8_t bytes[RDMUX_JOIN_SIZE + 2 * TCP_HEADER_MAX];
+    struct rdmux_join join = join_of(0);
+    rdmux_join_encode(&join, bytes);
+    memcpy(bytes + RDMUX_JOIN_SIZE, good, good_size);
+    memcpy(bytes + RDMUX_JOIN_SIZE + good_size, good, good_size);
+    const size_t size = RDMUX_JOIN_SIZE + good_size + 4;
+    put_segment(out, &line, bytes, size, IP_TCP_SIZE + size - 2);
+    fprintf(expected, "wrong\tNot captured\n");
+    fclose(out);
+}
+
 /* -------------------------------------------------------------------------------------- hostile */
 
 static uint64_t random_state = 20;
@@ -915,10 +1050,13 @@ int main(int argc, char **argv)
     add_messages();
     add_join();
     add_data_frames();
-    fclose(expected);
     write_pcapng(argv[1]);
     write_pcap(argv[1]);
     write_striped(argv[1]);
+    write_cuts(argv[1], "cuts.pcap", false);
+    write_cuts(argv[1], "unordered.pcap", true);
+    write_lengths(argv[1]);
+    fclose(expected);
     write_hostile(argv[1]);
     for (size_t i = 0; i < frame_count; i++) {
         free(frames[i].bytes);

@@ -831,9 +831,10 @@ local function is_share(tvb, at, connection)
 end
 
 -- Bytes of the frame at `at`. Bytes that begin no frame are one, and so are those of a segment that
--- was not captured completely.
+-- was not captured completely, or that Wireshark may not join to the next one. A size below
+-- HEADER_SIZE would be an error of TCP's dissector.
 local function frame_size(tvb, at, connection)
-    local rest = tvb:reported_length_remaining(at)
+    local rest = math.max(HEADER_SIZE, tvb:reported_length_remaining(at))
     if tvb:captured_len() - at < HEADER_SIZE then
         return rest
     end
@@ -911,7 +912,7 @@ local function dissect_frame(tvb, pinfo, tree)
     return tvb:reported_len()
 end
 
-function rdmux.dissector(tvb, pinfo, tree)
+local function dissect_packet(tvb, pinfo, tree)
     pinfo.cols.protocol = "rdmux"
     pinfo.cols.info = ""
     if stream_of() == nil then -- a capture of rdmux: a packet is a frame
@@ -923,12 +924,16 @@ function rdmux.dissector(tvb, pinfo, tree)
     return tvb:reported_len()
 end
 
+rdmux.dissector = dissect_packet
+
+-- rdmux.dissector is an object of Wireshark; called from here it would be a layer above TCP's
+-- subdissector, which must not ask for the next segment.
 rdmux:register_heuristic("tcp", function(tvb, pinfo, tree)
     if not (begins_with(tvb, 0, HELLO_MAGIC) or begins_with(tvb, 0, JOIN_MAGIC)) then
         return false
     end
     pinfo.conversation = rdmux
-    rdmux.dissector(tvb, pinfo, tree)
+    dissect_packet(tvb, pinfo, tree)
     return true
 end)
 DissectorTable.get("tcp.port"):add_for_decode_as(rdmux)
