@@ -135,6 +135,7 @@ reports_of_failed_commands_have_the_error() {
 serve_prints_its_address_as_json() {
     local way at
     for way in 127.0.0.1:0 0.0.0.0:0; do
+        : >"$scratch/out" # else what is there may be taken for what the server says
         "$rdmux" serve "$way" --json >"$scratch/out" 2>"$scratch/err" &
         server=$!
         started+=("$server")

@@ -350,6 +350,7 @@ END
 
 # interrupted ARGUMENT...: starts a measurement; its process is $client.
 interrupted() {
+    : >"$scratch/out" # the cases wait for what the process says there
     "$rdmux" perf "$address" "$@" >"$scratch/out" 2>"$scratch/err" &
     client=$!
     started+=("$client")

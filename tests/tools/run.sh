@@ -904,7 +904,10 @@ a_signal_ends_the_demo() {
     export TMPDIR=$scratch/interrupted
     mkdir "$TMPDIR"
     while read -r signal code whom step; do
-        setsid "$rdmux" demo >"$scratch/out" 2>"$scratch/err" &
+        # The new process empties the file, perhaps after this shell has read in it what the last one said.
+        : >"$scratch/out"
+        # Below nohup(1) SIGHUP is ignored, and the demo leaves it so.
+        setsid env --default-signal=HUP "$rdmux" demo >"$scratch/out" 2>"$scratch/err" &
         demo=$!
         started+=("$demo")
         wait_until demo_under_way "$step"
