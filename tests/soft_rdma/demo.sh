@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 # shellcheck shell=bash
 #
-# The guests' part of scripts/demo --soft-rdma: a serves, b uses it over one provider. The arguments
-# are the provider and the seconds of a measurement. RDMUX is the command.
+# The guests' part of scripts/demo --soft-rdma: a serves, b uses it over one provider, or over all
+# paths, of which it draws the figures. The arguments are the provider or "all", the seconds of a
+# measurement, and for "all" the sizes. RDMUX is the command.
 set -euo pipefail
 # shellcheck source=tests/soft_rdma/inside.sh
 . /run/host/inside.sh
 
 : "${RDMUX:?}"
-provider=$1 seconds=$2
+provider=$1 seconds=$2 sizes=${3-}
 readonly tree_size=$((32 << 20)) # bytes
 
 # run ARGUMENT...: shows the command and runs it.
@@ -76,7 +77,29 @@ show_it() {
     notify 'b is done'
 }
 
-case $GUEST in
-a) serve_it ;;
-b) show_it ;;
+# The server of the measurements of all paths. Its lines, one for each, are not shown.
+serve_all() {
+    "$RDMUX" serve "$RXE_ADDRESS:0" >/tmp/serve 2>/tmp/serve.err &
+    started=$!
+    until_true test -s /tmp/serve
+    notify 'a serves' "$(sed 's/.* //; q' /tmp/serve)"
+    patience=3600
+    await 'b is done' >/dev/null
+    kill -TERM "$started"
+    end_well
+}
+
+# The picture is part of the output, as nothing that a guest writes stays.
+measure_all() {
+    run perf "$(await 'a serves')" --paths all --size "$sizes" --wait sleep --seconds "$seconds" \
+        --plot /tmp/paths.svg
+    notify 'b is done'
+    sed 's/^/svg: /' /tmp/paths.svg
+}
+
+case $GUEST:$provider in
+a:all) serve_all ;;
+b:all) measure_all ;;
+a:*) serve_it ;;
+b:*) show_it ;;
 esac

@@ -339,6 +339,17 @@ hosts() {
     check "$1" two_guests --seconds 400 "${programs[@]}" -- "${@:2}"
 }
 
+# The picture of scripts/demo --plot, with few sizes: two panels with a curve for each path.
+all_paths_are_drawn() {
+    local path svg=$scratch/paths.svg
+    ends_with 0 -- "$here/two_guests" --linux "$linux" --seconds 400 "${programs[@]}" \
+        --env "RDMUX=$build/bin/rdmux" "$here/demo.sh" "$here/demo.sh" all 0.05 8:32 || return
+    sed -n 's/^b: svg: //p' "$scratch/out" >"$svg"
+    for path in tcp roce iwarp; do
+        [[ $(grep -c "<title>$path, 32 bytes: " "$svg") == 2 ]] || fail "no two curves of $path" || return
+    done
+}
+
 # the_other_host_goes PROVIDER: guest b dies; a reports how long it heard nothing.
 the_other_host_goes() {
     ends_with 125 'guest b died' '^a: a has noticed$' '^exit status of a: 0, of b: 125$' -- \
@@ -462,6 +473,7 @@ rdmux_over() {
 if [[ " ${providers[*]} " == *' roce '* && " ${providers[*]} " == *' iwarp '* ]]; then
     check 'where constants choose the slow wire, measuring chooses the other' \
         two_guests "${programs[@]}" -- measured_beats_constants
+    check 'the figures of all paths between two guests are drawn' all_paths_are_drawn
 fi
 for provider in "${providers[@]}"; do
     part=$provider
