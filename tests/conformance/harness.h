@@ -46,7 +46,9 @@ enum {
     CASE_ROWS = 1 << 4,     /* rows of a table, see generated.h */
     CASE_ONE_HOST = 1 << 2, /* not with --peer: the two processes share resources of one host */
     /* A side has no service thread. A library without such fabrics has to refuse them. */
-    CASE_MANUAL = 1 << 3,
+    CASE_MANUAL = 1 << 5,
+    /* A side forks, or gives up rights, before its first rdmux call: victim_start() needs this. */
+    CASE_UNTOUCHED = 1 << 6,
 };
 
 /* Memory that a CASE_THOROUGH case needs on one host, both processes together. */
@@ -217,6 +219,7 @@ struct side {
     size_t ep_count;
     struct region regions[SIDE_REGIONS_MAX];
     size_t region_count;
+    bool has_libraries;                     /* side_open_libraries() was called */
     bool descriptors[SIDE_DESCRIPTORS_MAX]; /* open before the case's first rdmux call */
 };
 
@@ -362,6 +365,8 @@ struct rdmux_ep_attr ep_attr_of(const struct side *side);
  * heartbeat hides a lost wake-up. */
 struct rdmux_ep_attr still_ep_attr_of(const struct side *side);
 
+/* Has the libraries below the provider open what they keep until the process ends. */
+void side_open_libraries(struct side *side);
 /* Opens the side's fabric and queue. fabric_attr NULL: fabric_attr_of(). */
 void side_open(struct side *side, const struct rdmux_fabric_attr *fabric_attr);
 /* The target listens on a port of the system's choice; both sides then know the address. */

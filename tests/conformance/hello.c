@@ -418,7 +418,7 @@ static const struct conformance_case cases[] = {
     { "14.2, 6.5, -14.2",
       "a peer restarted at the same address is a new peer: old endpoints are dead and old tokens "
       "denied",
-      NEEDS_WRITE, 0, 0, again_initiator, again_target },
+      NEEDS_WRITE, 0, CASE_UNTOUCHED, again_initiator, again_target },
     { "14.4, -14.4",
       "structs of an older and of a newer header are understood, and nothing beyond their size is "
       "touched",

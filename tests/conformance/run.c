@@ -8,7 +8,6 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -63,20 +62,6 @@ unsigned case_timeout_s(const struct conformance_case *test, const struct run_op
     return options->limit_s != 0 && options->limit_s < own ? options->limit_s : own;
 }
 
-/* Libraries below a provider may keep descriptors until the process ends (librdmacm: one or two for
- * each device). Descriptors that the first fabric leaves behind are theirs; any that a later fabric
- * adds is a leak. */
-static void open_libraries(const struct side *side)
-{
-    struct rdmux_fabric_attr attr = fabric_attr_of(side);
-    struct rdmux_fabric *fabric = NULL;
-    attr.flags |= RDMUX_FABRIC_NO_SERVICE_THREAD;
-    size_t count = 0;
-    EXPECT_OK(rdmux_fabric_open(&attr, &fabric));
-    EXPECT_OK(rdmux_fabric_paths(fabric, NULL, 0, &count)); /* scans for devices */
-    EXPECT_OK(rdmux_fabric_close(fabric));
-}
-
 /* Returns whether this library has cqs without a service thread. If not, it refuses them, says why,
  * and the case is left out. */
 static bool has_manual_cqs(const struct side *side)
@@ -101,9 +86,8 @@ static bool has_manual_cqs(const struct side *side)
 /* Runs in the new process; does not return. */
 static _Noreturn void run_side(const struct conformance_case *test, struct side *side)
 {
-    open_libraries(side);
-    for (int fd = 0; fd < SIDE_DESCRIPTORS_MAX; fd++) {
-        side->descriptors[fd] = fcntl(fd, F_GETFD) >= 0;
+    if ((test->flags & CASE_UNTOUCHED) == 0) {
+        side_open_libraries(side); /* else side_open() does it */
     }
     bool refused = side->missing != 0;
     if ((test->flags & CASE_MANUAL) != 0 && !has_manual_cqs(side)) {

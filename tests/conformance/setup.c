@@ -70,8 +70,29 @@ struct rdmux_ep_attr still_ep_attr_of(const struct side *side)
     return attr;
 }
 
+/* Libraries below a provider may keep descriptors until the process ends (librdmacm: one or two for
+ * each device). Descriptors that the first fabric leaves behind are theirs; any that a later fabric
+ * adds is a leak. */
+void side_open_libraries(struct side *side)
+{
+    struct rdmux_fabric_attr attr = fabric_attr_of(side);
+    struct rdmux_fabric *fabric = NULL;
+    attr.flags |= RDMUX_FABRIC_NO_SERVICE_THREAD;
+    size_t count = 0;
+    EXPECT_OK(rdmux_fabric_open(&attr, &fabric));
+    EXPECT_OK(rdmux_fabric_paths(fabric, NULL, 0, &count)); /* scans for devices */
+    EXPECT_OK(rdmux_fabric_close(fabric));
+    for (int fd = 0; fd < SIDE_DESCRIPTORS_MAX; fd++) {
+        side->descriptors[fd] = fcntl(fd, F_GETFD) >= 0;
+    }
+    side->has_libraries = true;
+}
+
 void side_open(struct side *side, const struct rdmux_fabric_attr *fabric_attr)
 {
+    if (!side->has_libraries) {
+        side_open_libraries(side);
+    }
     struct rdmux_fabric_attr attr = fabric_attr_of(side);
     struct rdmux_cq *cq = NULL;
     EXPECT_OK(rdmux_fabric_open(fabric_attr == NULL ? &attr : fabric_attr, &side->fabric));

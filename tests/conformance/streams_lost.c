@@ -238,13 +238,13 @@ static void surviving_midway_side(struct side *side)
 
 static const struct conformance_case cases[] = {
     { "S.10,-S.10", "a killed acceptor's bytes are read, then the cause is returned", NEEDS_STREAM,
-      30, 0, surviving_side, killed_side },
+      30, CASE_UNTOUCHED, surviving_side, killed_side },
     { "S.10,-S.10", "a killed connector's bytes are read, then the cause is returned", NEEDS_STREAM,
-      30, 0, killed_side, surviving_side },
+      30, CASE_UNTOUCHED, killed_side, surviving_side },
     { "S.1,S.10,-S.10", "the acceptor is killed while large buffers are lent both ways",
-      NEEDS_STREAM, 30, 0, surviving_midway_side, killed_midway_side },
+      NEEDS_STREAM, 30, CASE_UNTOUCHED, surviving_midway_side, killed_midway_side },
     { "S.1,S.10,-S.10", "the connector is killed while large buffers are lent both ways",
-      NEEDS_STREAM, 30, 0, killed_midway_side, surviving_midway_side },
+      NEEDS_STREAM, 30, CASE_UNTOUCHED, killed_midway_side, surviving_midway_side },
     { "S.13,-S.13,F.2,F.3", "the bytes of a stream whose path breaks come once and in order",
       NEEDS_STREAM, 60, 0, moved_own, moved_own },
     { "S.13,-S.13,F.7", "a stream on the program's cq tells that its path has changed",

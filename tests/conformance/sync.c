@@ -109,6 +109,7 @@ static int victim_pipe = -1;
 void victim_start(struct victim *victim, struct side *side, void (*body)(struct side *side))
 {
     int ends[2];
+    EXPECT(!side->has_libraries, "the case is wrong: it has no CASE_UNTOUCHED");
     EXPECT(pipe(ends) == 0, "pipe: %s", strerror(errno));
     pid_t forked_by = getpid();
     pid_t pid = fork();
