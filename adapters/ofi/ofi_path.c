@@ -10,6 +10,7 @@
 #include "api/base/bytes.h"
 
 #include <arpa/inet.h>
+#include <linux/capability.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <rdma/fi_domain.h>
@@ -19,6 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -230,20 +232,49 @@ static uint64_t speed_of(const struct fi_info *info, const struct known *provide
     return has_speed ? info->nic->link_attr->speed / 8 : provider->bandwidth;
 }
 
-/* The provider verbs opens its devices when libfabric is initialised, once in a process. The kernel
- * takes no request by them from a process that is forked later. */
-static bool is_of_parent(const struct fi_info *info, pid_t listed_by)
+/* A process, as the kernel tells it from those that may not use its RDMA devices. */
+struct identity {
+    pid_t process; /* 0: not known yet */
+    uid_t users[3];
+    gid_t groups[3];
+    struct __user_cap_data_struct capabilities[_LINUX_CAPABILITY_U32S_3];
+};
+
+static void identity_take(struct identity *out)
 {
-    return strcmp(info->fabric_attr->prov_name, "verbs") == 0 && listed_by != getpid();
+    struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+    memset(out, 0, sizeof(*out));
+    out->process = getpid();
+    (void)getresuid(&out->users[0], &out->users[1], &out->users[2]);
+    (void)getresgid(&out->groups[0], &out->groups[1], &out->groups[2]);
+    (void)syscall(SYS_capget, &header, out->capabilities);
+}
+
+/* The provider verbs opens its devices when libfabric is initialised, once in a process, and
+ * librdmacm keeps them open. The kernel takes no request by them (write() gives EACCES) from a
+ * process that is forked later, or has other rights since. Returns what was done; NULL: nothing. */
+static const char *change_since(const struct fi_info *info, const struct identity *opener)
+{
+    struct identity now;
+    if (strcmp(info->fabric_attr->prov_name, "verbs") != 0) {
+        return NULL;
+    }
+    identity_take(&now);
+    if (now.process != opener->process) {
+        return "its device was opened before this process was forked";
+    }
+    return memcmp(&now, opener, sizeof(now)) == 0 ? NULL
+                                                  : "its device was opened before this process "
+                                                    "changed its user, group or capabilities";
 }
 
 static void fill_path(const struct ofi_library *library, const struct fi_info *info,
-                      pid_t listed_by, struct rdmux_local_path *out)
+                      const struct identity *opener, struct rdmux_local_path *out)
 {
     const struct known *provider = known_of(info->fabric_attr->prov_name);
     const char *flaw = flaw_of(info->fabric_attr->prov_name);
-    if (flaw == NULL && is_of_parent(info, listed_by)) {
-        flaw = "it was opened before this process was forked";
+    if (flaw == NULL) {
+        flaw = change_since(info, opener);
     }
     uint32_t version = library->version();
     memset(out, 0, sizeof(*out));
@@ -298,7 +329,7 @@ static struct {
     pthread_mutex_t lock; /* guards the rest; held from list() to unlist() */
     struct fi_info *all;
     uint64_t until_ns;
-    pid_t by; /* the process that listed first, and so initialised libfabric */
+    struct identity by; /* the process that listed first, and so initialised libfabric */
     pid_t of; /* the process that made the list: its addresses may contain the process's id (shm) */
 } listed = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -314,7 +345,9 @@ static int list(const struct ofi_library *library, const struct fi_info **all)
 {
     int result = 0;
     (void)pthread_mutex_lock(&listed.lock);
-    listed.by = listed.by == 0 ? getpid() : listed.by;
+    if (listed.by.process == 0) {
+        identity_take(&listed.by);
+    }
     if (listed.all == NULL || listed.of != getpid() || now_ns() >= listed.until_ns) {
         struct fi_info *hints = make_hints(library);
         if (listed.all != NULL) {
@@ -360,7 +393,7 @@ enum rdmux_status rdmux_ofi_probe(struct rdmux_fabric *fabric, struct rdmux_loca
     for (const struct fi_info *info = all; info != NULL; info = info->next) {
         if (is_candidate(info) && !is_superseded(all, info)) {
             struct rdmux_local_path path;
-            fill_path(library, info, listed.by, &path);
+            fill_path(library, info, &listed.by, &path);
             insert_path(out, max, count, &path);
         }
     }
