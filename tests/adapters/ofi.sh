@@ -58,23 +58,22 @@ conforms() {
     done
 }
 
-# libfabric's verbs on soft RoCE. A guest has one processor: its processes wait asleep. Left out are the
-# suites in which a process gives up rights or forks: libfabric has opened the device by then, whose
-# driver takes no requests from a process with other credentials (docs/ADAPTERS.md).
+# libfabric's verbs on soft RoCE. A guest has one processor: its processes wait asleep.
 conforms_on_soft_roce() {
     local linux
     linux=$("$root/tests/soft_rdma/kernel") || return
-    # shellcheck disable=SC2016
-    printf '%s\n' '. /run/host/inside.sh' 'cd /' \
-        'export RDMUX_PATHS=ofi FI_PROVIDER=verbs' \
-        '"$RDMUX_BUILD/bin/rdmux" info' \
-        'for suite in transfer atomic limits flags edges library goodbye batch counts small; do' \
-        '    "$RDMUX_BUILD/bin/rdmux" conformance --provider ofi --quick --patience 8 --seed 1 \
-                --wait sleep --case "$suite" || exit' \
-        'done' \
-        >"$scratch/guest"
+    cat >"$scratch/guest" <<'END'
+. /run/host/inside.sh
+cd /
+export RDMUX_PATHS=ofi FI_PROVIDER=verbs
+"$RDMUX_BUILD/bin/rdmux" info
+"$RDMUX_BUILD/tests/adapters/opened_before" || exit
+"$RDMUX_BUILD/bin/rdmux" conformance --provider ofi --quick --patience 8 --seed 1 --wait sleep \
+    --rules "$1"
+END
     "$root/tests/soft_rdma/guest" --linux "$linux" --seconds 1500 --with "$build/bin" \
-        --with "$build/lib" --env "RDMUX_BUILD=$build" "$scratch/guest"
+        --with "$build/lib" --with "$build/tests/adapters" --env "RDMUX_BUILD=$build" \
+        "$scratch/guest" "$(rules_of verbs)"
 }
 
 # ------------------------------------------------------------------------------------ what is shown
