@@ -55,7 +55,7 @@ pingpong_both() {
     export RDMUX_PATHS=$path
     fi_pingpong "$@" >"$scratch/server" 2>&1 &
     local server=$!
-    while ! ss -ltnH 'sport = :47592' | grep -q .; do
+    while [[ -z $(ss -ltnH 'sport = :47592') ]]; do
         kill -0 "$server" 2>/dev/null || { cat "$scratch/server" >&2; fail "the server has ended"; }
         sleep 0.05
     done
@@ -172,7 +172,7 @@ only_the_entry_is_exported() {
     local symbols
     symbols=$(nm -D --defined-only "$provider/librdmux-fi.so" | awk '{ print $3 }')
     [[ $symbols == fi_prov_ini ]] || fail "exported: $symbols"
-    readelf -d "$provider/librdmux-fi.so" | grep -q NODELETE || fail "not linked with -z nodelete"
+    [[ $(readelf -d "$provider/librdmux-fi.so") == *NODELETE* ]] || fail "not linked with -z nodelete"
 }
 
 the_process_stays_as_it_was() {

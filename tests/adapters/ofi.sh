@@ -85,7 +85,7 @@ info_names_the_library() {
 }
 
 without_a_request_it_is_left_alone() {
-    "$rdmux" info --json | grep -q '"provider":"ofi"[^}]*"reason":"FILTERED"'
+    "$rdmux" info --json | matches '"provider":"ofi"[^}]*"reason":"FILTERED"'
 }
 
 without_providers_the_reason_is_told() {

@@ -275,7 +275,7 @@ options_exist() {
             continue
         fi
         for option in $(grep -oE -e ' --[a-z][a-z-]*' <<<"$line" || true); do
-            PATH=$RDMUX_PREFIX/bin:$PATH help_of "$command" | grep -qE -e "(^|[^a-z-])$option([^a-z-]|\$)" || {
+            PATH=$RDMUX_PREFIX/bin:$PATH help_of "$command" | matches -E -e "(^|[^a-z-])$option([^a-z-]|\$)" || {
                 echo "$1: $command has no option $option"
                 bad=1
             }

@@ -237,13 +237,13 @@ a_build_without_verbs_and_openssl_says_so() {
     cmake -S "$root" -B "$scratch/less" -G Ninja -DRDMUX_VERBS=OFF -DRDMUX_OPENSSL=OFF -DRDMUX_TESTS=OFF \
         -DRDMUX_EXAMPLES=OFF -DCMAKE_INSTALL_PREFIX=/nowhere >"$scratch/configured" 2>&1 &&
         says 'RDMUX_VERBS is OFF' && says 'peers cannot authenticate' && says 'shm, tcp' &&
-        says 'installs into' && ! ninja -C "$scratch/less" -t targets all | grep -q 'rdmux-verbs'
+        says 'installs into' && ! ninja -C "$scratch/less" -t targets all | matches 'rdmux-verbs'
 }
 
 the_install_preset_builds_no_tests() {
     (cd "$root" && cmake --preset install -G Ninja -B "$scratch/preset") >"$scratch/configured" 2>&1 &&
         says 'librdmux.so, librdmux.a, tools' && ! says ', tests' >/dev/null &&
-        ! ninja -C "$scratch/preset" -t targets all | grep -qE 'test_|example_'
+        ! ninja -C "$scratch/preset" -t targets all | matches -E 'test_|example_'
 }
 
 # copy_tree FOLDER

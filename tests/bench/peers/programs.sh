@@ -44,10 +44,10 @@ fi_pingpong_row() {
     arguments+=(-S "$bytes" -I "$iterations")
     mapfile -t processors < <(taskset -cp $$ | sed 's/.*: //' | tr ',' '\n' |
         awk -F- '{ last = $NF; for (cpu = $1; cpu <= last; cpu++) print cpu }')
-    ! ss -ltnH 'sport = :47592' | grep -q . || skip 'the port of fi_pingpong, 47592, is in use'
+    [[ -z $(ss -ltnH 'sport = :47592') ]] || skip 'the port of fi_pingpong, 47592, is in use'
     taskset -c "${processors[1]}" fi_pingpong "${arguments[@]}" >/dev/null 2>"$scratch/server" &
     server=$!
-    until ss -ltnH 'sport = :47592' | grep -q .; do
+    until [[ -n $(ss -ltnH 'sport = :47592') ]]; do
         kill -0 "$server" 2>/dev/null || { tail -n 1 "$scratch/server" >&2 && exit 1; }
         read -r -t 0.02 _ < <(:) || true
     done
