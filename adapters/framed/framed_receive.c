@@ -520,5 +520,9 @@ size_t rdmux_framed_body_arrived(struct framed_ep *ep, const uint8_t *bytes, siz
     if (ep->expected_count > 0 && !next->is_asked_for && !ask_for(ep, next, NULL, 0)) {
         return did;
     }
-    return ep->kept == NULL ? did : did + carry_frames(ep);
+    if (ep->kept != NULL) {
+        return did + carry_frames(ep);
+    }
+    framed_attend(ep); /* the message before is done: nothing else sends this body's acknowledgment */
+    return did;
 }

@@ -420,6 +420,22 @@ static void a_request_keeps_its_bytes_until_its_body_has_left(void **state)
     }
 }
 
+/* The body comes by a later poll than its message, behind which nothing is left to do. */
+static void a_body_that_comes_late_is_acknowledged(void **state)
+{
+    (void)state;
+    open_pair(false, false);
+
+    const struct rdmux_request *sent = post(a, RDMUX_OP_WRITE, out, BODY, 0, RDMUX_PLACED);
+
+    (void)ops->poll(cq_of(b), 1);
+    assert_int_equal(b->lane->in_count, 1); /* the body */
+    assert_memory_not_equal(region, out, BODY);
+    until_done(sent);
+    assert_memory_equal(region, out, BODY);
+    close_pair();
+}
+
 /* The lane is given two bodies and their messages; the rest shares the third message. */
 static void a_lane_that_is_busy_gets_many_bodies_by_one_message(void **state)
 {
@@ -826,6 +842,7 @@ int main(void)
     const struct CMUnitTest bodies[] = {
         cmocka_unit_test(long_payloads_go_as_bodies),
         cmocka_unit_test(a_request_keeps_its_bytes_until_its_body_has_left),
+        cmocka_unit_test(a_body_that_comes_late_is_acknowledged),
         cmocka_unit_test(a_lane_that_is_busy_gets_many_bodies_by_one_message),
         cmocka_unit_test(bodies_without_room_wait_in_the_core),
         cmocka_unit_test(a_body_by_a_dead_key_is_dropped),
