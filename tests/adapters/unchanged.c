@@ -70,9 +70,18 @@ static struct rdmux_fabric *open_fabric(const char *provider)
 static void take_entry(struct side *side)
 {
     struct rdmux_wc entry = { 0 };
-    while (rdmux_cq_poll(side->cq, &entry, 1) == 0) {
-    }
+    size_t count = 0;
+    must(rdmux_cq_wait(side->cq, &entry, 1, TIME_LIMIT_S * 1000, &count));
     must((enum rdmux_status)entry.status);
+}
+
+/* On a busy machine a set-up may take as long as all else. */
+static struct rdmux_ep_attr patient(void)
+{
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    attr.path_timeout_ms = TIME_LIMIT_S * 1000;
+    attr.setup_timeout_ms = TIME_LIMIT_S * 1000;
+    return attr;
 }
 
 static void close_side(struct side *side)
@@ -104,12 +113,8 @@ static int run_peer(const char *provider, int pipe)
     if (write(pipe, address, sizeof(address)) != (ssize_t)sizeof(address)) {
         return 2;
     }
-    enum rdmux_status status = RDMUX_AGAIN;
-    while (status == RDMUX_AGAIN) {
-        status = rdmux_accept(side.listener, side.cq, NULL, 0, &side.ep);
-        (void)rdmux_cq_poll(side.cq, NULL, 0);
-    }
-    must(status);
+    const struct rdmux_ep_attr attr = patient();
+    must(rdmux_accept(side.listener, side.cq, &attr, TIME_LIMIT_S * 1000, &side.ep));
     must(rdmux_recv(side.ep, in, MESSAGE_SIZE, NULL, NULL));
     take_entry(&side);
     must(rdmux_send(side.ep, in, MESSAGE_SIZE, NULL, NULL, RDMUX_PLACED));
@@ -122,9 +127,8 @@ static void exchange_message(struct side *side, const char *address)
 {
     static uint8_t in[MESSAGE_SIZE];
     must(rdmux_cq_create(side->fabric, NULL, &side->cq));
-    enum rdmux_status status = rdmux_connect(side->fabric, side->cq, address, NULL, 0, &side->ep);
-    must(status == RDMUX_IN_PROGRESS ? RDMUX_OK : status);
-    take_entry(side);
+    const struct rdmux_ep_attr attr = patient();
+    must(rdmux_connect(side->fabric, side->cq, address, &attr, TIME_LIMIT_S * 1000, &side->ep));
     fill_bytes();
     must(rdmux_recv(side->ep, in, MESSAGE_SIZE, NULL, NULL));
     must(rdmux_send(side->ep, bytes, MESSAGE_SIZE, NULL, NULL, 0));
