@@ -237,7 +237,7 @@ static bool take_now(struct perf_worker *worker)
 /* The same; with --wait sleep, waits WAIT_MS at most for a completion. */
 static bool take(struct perf_worker *worker)
 {
-    if (worker->shared->options->wait == PERF_POLL) {
+    if (worker->shared->options.wait == PERF_POLL) {
         return take_now(worker);
     }
     struct rdmux_wc wc[COMPLETIONS];
@@ -468,7 +468,7 @@ static void end_measuring(struct perf_worker *worker)
 /* The lanes take turns, a sample each. */
 bool perf_run_latency(struct perf_worker *worker)
 {
-    const struct perf_options *options = worker->shared->options;
+    const struct perf_options *options = &worker->shared->options;
     const struct timer timer = worker->shared->timer;
     const uint32_t group_size = worker->shared->group_size;
     const uint64_t limit = options->iterations != 0 ? options->iterations * worker->lane_count
@@ -505,7 +505,7 @@ bool perf_run_latency(struct perf_worker *worker)
 static bool open_window(struct perf_lane *perf)
 {
     struct perf_window *window = &perf->window;
-    const struct perf_options *options = perf->shared->options;
+    const struct perf_options *options = &perf->shared->options;
     uint32_t depth = perf->layout.depth;
     uint32_t batch = options->batch < depth ? (uint32_t)options->batch : depth;
     window->batch = batch;
@@ -737,7 +737,7 @@ static bool run_reverse(struct perf_worker *worker, uint64_t end_ns)
 {
     unsigned turns = 0;
     while (!stopped(worker)) {
-        if ((worker->shared->options->wait == PERF_SLEEP || ++turns % TURNS_PER_CLOCK == 0) &&
+        if ((worker->shared->options.wait == PERF_SLEEP || ++turns % TURNS_PER_CLOCK == 0) &&
             timer_clock_ns() >= end_ns) {
             break;
         }
@@ -750,14 +750,14 @@ static bool run_reverse(struct perf_worker *worker, uint64_t end_ns)
 
 static bool run_phase(struct perf_worker *worker, uint64_t count, uint64_t end_ns)
 {
-    return worker->shared->options->direction == PERF_REVERSE ? run_reverse(worker, end_ns)
-                                                              : run_windows(worker, count, end_ns);
+    return worker->shared->options.direction == PERF_REVERSE ? run_reverse(worker, end_ns)
+                                                             : run_windows(worker, count, end_ns);
 }
 
 /* The server begins to post. */
 static bool start_server(struct perf_worker *worker)
 {
-    struct proto_perf_start start = { .batch = (uint32_t)worker->shared->options->batch };
+    struct proto_perf_start start = { .batch = (uint32_t)worker->shared->options.batch };
     for (size_t i = 0; i < worker->lane_count; i++) {
         struct client *client = &worker->lanes[i].client;
         if (!client_send_control(client,
@@ -776,7 +776,7 @@ static bool start_server(struct perf_worker *worker)
 
 bool perf_run_rate(struct perf_worker *worker)
 {
-    const struct perf_options *options = worker->shared->options;
+    const struct perf_options *options = &worker->shared->options;
     for (size_t i = 0; i < worker->lane_count; i++) {
         if (!open_window(&worker->lanes[i])) {
             return false;
@@ -926,7 +926,7 @@ static bool prepare(struct perf_lane *perf)
 
 int perf_lane_open(struct perf_lane *lane, struct perf_worker *worker)
 {
-    const struct perf_options *options = worker->shared->options;
+    const struct perf_options *options = &worker->shared->options;
     bool server_posts = options->direction != PERF_FORWARD;
     lane->shared = worker->shared;
     lane->worker = worker;

@@ -16,7 +16,8 @@ enum { PERF_RECEIVE_BATCH = 16 }; /* receives reposted together, at most */
 
 /* What the threads of a measurement share. */
 struct perf_shared {
-    const struct perf_options *options;
+    struct perf_options
+        options; /* of its own: a worker that a signal leaves behind outlives the caller */
     struct rdmux_fabric *fabric;
     atomic_bool stop;   /* end the measurement now */
     atomic_bool failed; /* a lane has failed */

@@ -41,10 +41,10 @@ static int open_lanes(struct perf_worker *worker)
 {
     struct perf_shared *shared = worker->shared;
     const char *command = "perf";
-    if (shared->options->cpus != NULL) {
+    if (shared->options.cpus != NULL) {
         unsigned cpus[PERF_CPUS_MAX];
         char why[RDMUX_TEXT_MAX];
-        size_t count = perf_cpus_read(shared->options->cpus, cpus, why);
+        size_t count = perf_cpus_read(shared->options.cpus, cpus, why);
         int error = count > 0 ? perf_cpu_pin(cpus[worker->index % count]) : EINVAL;
         if (error != 0) {
             tool_error(command, "--cpu: a thread cannot be pinned: %s", strerror(error));
@@ -71,7 +71,7 @@ static void *run_worker(void *argument)
 {
     struct perf_worker *worker = argument;
     struct perf_shared *shared = worker->shared;
-    bool latency = shared->options->test == PERF_LATENCY;
+    bool latency = shared->options.test == PERF_LATENCY;
     int code = open_lanes(worker);
     if (code != TOOL_OK) {
         fail(shared, code);
@@ -121,7 +121,7 @@ static struct perf_shared *create_shared(const struct perf_options *options,
         return NULL;
     }
     size_t lanes = options->endpoints != 0 ? options->endpoints : 1;
-    shared->options = options;
+    shared->options = *options;
     shared->fabric = fabric;
     shared->worker_count = options->threads != 0 ? (unsigned)options->threads : 1;
     shared->group_size = NO_TIMER_GROUP;
@@ -236,7 +236,7 @@ static void end_interval(struct watch *watch, uint64_t now_ns,
 
 static void show_progress(struct watch *watch, uint64_t now_ns, uint64_t operations)
 {
-    const struct perf_options *options = watch->shared->options;
+    const struct perf_options *options = &watch->shared->options;
     double seconds = (double)(now_ns - watch->start_ns) / 1e9;
     double rate = (double)(operations - watch->progress_start) * 1e9 /
                   (double)(now_ns - watch->progress_from_ns);
@@ -290,7 +290,7 @@ static uint64_t look(struct watch *watch, uint64_t now_ns)
 /* All workers have begun to measure. */
 static void begin_watching(struct watch *watch, uint64_t now_ns)
 {
-    const struct perf_options *options = watch->shared->options;
+    const struct perf_options *options = &watch->shared->options;
     struct perf_figures *figures = watch->figures;
     const struct rdmux_ep_info *info = &watch->shared->workers[0].lanes[0].client.info;
     memcpy(figures->provider, info->provider, sizeof(figures->provider));
