@@ -403,24 +403,44 @@ static size_t steps_queued(void)
     return queued;
 }
 
+/* Opens the sides, and returns room for the sockets of so many clients. */
+static int *open_crowd(struct pair *pair, size_t room)
+{
+    int *fds = calloc(room, sizeof(*fds));
+    assert_non_null(fds);
+    (void)raise_descriptors();
+    open_sides_without_time(pair);
+    return fds;
+}
+
+/* The clients [first, end) begin their handshakes. */
+static void join_crowd(struct pair *pair, int *fds, size_t first, size_t end)
+{
+    for (size_t i = first; i < end; i++) {
+        fds[i] = begin_handshake(pair, "127.0.0.2");
+    }
+}
+
+static void close_crowd(struct pair *pair, int *fds, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        close(fds[i]);
+    }
+    free(fds);
+    close_pair(pair);
+}
+
 /* Clients that do not continue their handshakes hold all places. They have one address, from which
  * more arrive. */
 static void sessions_are_bounded_and_a_free_one_goes_to_another_address(void **state)
 {
     enum { MORE = 32 };
     struct pair pair;
-    int *fds = calloc(PLACES + MORE, sizeof(*fds));
+    int *fds = open_crowd(&pair, PLACES + MORE);
     (void)state;
-    assert_non_null(fds);
-    (void)raise_descriptors();
-    open_sides_without_time(&pair);
-    for (size_t i = 0; i < PLACES; i++) {
-        fds[i] = begin_handshake(&pair, "127.0.0.2");
-    }
+    join_crowd(&pair, fds, 0, PLACES);
     await_count(&gate.done, PLACES);
-    for (size_t i = PLACES; i < PLACES + MORE; i++) {
-        fds[i] = begin_handshake(&pair, "127.0.0.2");
-    }
+    join_crowd(&pair, fds, PLACES, PLACES + MORE);
     int other = begin_handshake(&pair, "127.0.0.1");
     int last = begin_handshake(&pair, "127.0.0.3");
     await_hopeful(&pair, MORE + 2);
@@ -436,11 +456,7 @@ static void sessions_are_bounded_and_a_free_one_goes_to_another_address(void **s
     assert_false(is_dropped(other, 0));
     close(other);
     close(last);
-    for (size_t i = 0; i < PLACES + MORE; i++) {
-        close(fds[i]);
-    }
-    free(fds);
-    close_pair(&pair);
+    close_crowd(&pair, fds, PLACES + MORE);
 }
 
 /* A slow peer, all places but one held by clients of another address that are not idle yet, and one
@@ -448,17 +464,12 @@ static void sessions_are_bounded_and_a_free_one_goes_to_another_address(void **s
 static void an_address_with_many_sessions_takes_none_of_an_address_with_one(void **state)
 {
     struct pair pair;
-    int *fds = calloc(PLACES, sizeof(*fds));
+    int *fds = open_crowd(&pair, PLACES);
     (void)state;
-    assert_non_null(fds);
-    (void)raise_descriptors();
-    open_sides_without_time(&pair);
     int slow = begin_handshake(&pair, "127.0.0.1");
     await_flights(&pair, 1);
     atomic_fetch_add(&stopped_clock_ns, IDLE_MS * UINT64_C(1000000));
-    for (size_t i = 0; i < PLACES - 1; i++) {
-        fds[i] = begin_handshake(&pair, "127.0.0.2");
-    }
+    join_crowd(&pair, fds, 0, PLACES - 1);
     await_flights(&pair, PLACES);
 
     fds[PLACES - 1] = begin_handshake(&pair, "127.0.0.2");
@@ -470,26 +481,17 @@ static void an_address_with_many_sessions_takes_none_of_an_address_with_one(void
     assert_true(is_dropped(fds[0], PATIENT_MS)); /* of its own address, the oldest */
     assert_false(is_dropped(slow, 0));
     close(slow);
-    for (size_t i = 0; i < PLACES; i++) {
-        close(fds[i]);
-    }
-    free(fds);
-    close_pair(&pair);
+    close_crowd(&pair, fds, PLACES);
 }
 
 /* The listener's process gets no processor, while the peer's next flight arrives. */
 static void a_session_whose_next_flight_is_unread_is_not_idle(void **state)
 {
     struct pair pair;
-    int *fds = calloc(PLACES, sizeof(*fds));
+    int *fds = open_crowd(&pair, PLACES);
     uint8_t opening[2048];
     (void)state;
-    assert_non_null(fds);
-    (void)raise_descriptors();
-    open_sides_without_time(&pair);
-    for (size_t i = 0; i < PLACES; i++) {
-        fds[i] = begin_handshake(&pair, "127.0.0.2");
-    }
+    join_crowd(&pair, fds, 0, PLACES);
     await_flights(&pair, PLACES);
     size_t size = make_opening_of_tls(pair.fabric_a, opening);
     int newcomer = dial_from(pair.address, "127.0.0.1");
@@ -505,11 +507,7 @@ static void a_session_whose_next_flight_is_unread_is_not_idle(void **state)
     assert_true(is_dropped(fds[1], PATIENT_MS));
     assert_false(is_dropped(fds[0], 0));
     close(newcomer);
-    for (size_t i = 0; i < PLACES; i++) {
-        close(fds[i]);
-    }
-    free(fds);
-    close_pair(&pair);
+    close_crowd(&pair, fds, PLACES);
 }
 
 static void a_fabric_without_threads_does_one_step_at_a_time(void **state)
