@@ -523,6 +523,7 @@ size_t rdmux_framed_body_arrived(struct framed_ep *ep, const uint8_t *bytes, siz
     if (ep->kept != NULL) {
         return did + carry_frames(ep);
     }
-    framed_attend(ep); /* the message before is done: nothing else sends this body's acknowledgment */
+    framed_attend(
+        ep); /* the message before is done: nothing else sends this body's acknowledgment */
     return did;
 }
