@@ -22,6 +22,8 @@
 
 #include <string.h>
 
+RDMUX_TRACE_POINT(completion);
+
 /* ---------------------------------------------------------------------------- from the provider */
 
 void rdmux_provider_ready(struct rdmux_provider_ep *path)
@@ -132,6 +134,11 @@ void rdmux_provider_received(struct rdmux_provider_ep *path, struct rdmux_reques
 
 /* --------------------------------------------------------------------------- to the application */
 
+static RDMUX_COLD void trace_completion(const struct rdmux_ep *ep, const struct rdmux_wc *wc)
+{
+    RDMUX_TRACE4(completion, ep->id, wc->opcode, wc->status, wc->length);
+}
+
 RDMUX_HOT void fill_wc(struct rdmux_wc *wc, struct rdmux_ep *ep,
                        const struct rdmux_request *request, uint32_t flags, uint32_t imm)
 {
@@ -145,7 +152,9 @@ RDMUX_HOT void fill_wc(struct rdmux_wc *wc, struct rdmux_ep *ep,
     wc->spare[0] = 0;
     wc->spare[1] = 0;
     wc->spare[2] = 0;
-    RDMUX_TRACE4(completion, ep->id, wc->opcode, wc->status, wc->length);
+    if (RDMUX_TRACED(completion)) {
+        trace_completion(ep, wc);
+    }
 }
 
 /* Sets the status of a failed request. The first failed request has the cause. Later ones are

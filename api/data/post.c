@@ -29,6 +29,8 @@
 
 #include <string.h>
 
+RDMUX_TRACE_POINT(post);
+
 /* ------------------------------------------------------------------------------ simple requests */
 
 /*
@@ -177,12 +179,20 @@ static RDMUX_COLD void refused_post(struct rdmux_ep *ep, enum rdmux_status statu
     }
 }
 
+static RDMUX_COLD void trace_post(const struct rdmux_ep *ep, const struct rdmux_request *first,
+                                  size_t count)
+{
+    RDMUX_TRACE4(post, ep->id, first->op, first->length, count);
+}
+
 /* Gives the provider `count` adjacent records from `next` on, the first of which is `first`.
  * Returns false if the provider takes no more now. */
 RDMUX_HOT bool give(struct rdmux_ep *ep, struct rdmux_request *first, size_t count, bool more)
 {
     size_t posted = 0;
-    RDMUX_TRACE4(post, ep->id, first->op, first->length, count);
+    if (RDMUX_TRACED(post)) {
+        trace_post(ep, first, count);
+    }
     enum rdmux_status status = ep->ops->post(ep->path, first, count, more ? RDMUX_POST_MORE : 0,
                                              &posted);
     ep->send.next += posted;

@@ -35,6 +35,9 @@
 #include <stdio.h>
 #include <string.h>
 
+RDMUX_TRACE_POINT(failover_start);
+RDMUX_TRACE_POINT(failover_end);
+
 enum {
     /* A move that begins within this time after another one continues it and its limits. */
     HEELS_NS = 1000 * RDMUX_NS_PER_MS,

@@ -24,6 +24,8 @@
 #include <stdio.h>
 #include <string.h>
 
+RDMUX_TRACE_POINT(negotiation_step);
+
 /* ------------------------------------------------------------------------------ the proved path */
 
 /* Fills in what depends on the chosen path. */

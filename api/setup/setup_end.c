@@ -21,6 +21,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
+RDMUX_TRACE_POINT(negotiation_end);
+
 void rdmux_setup_keep_candidates(struct rdmux_ep *ep)
 {
     if (ep->setup->handshake == NULL || ep->negotiated.candidates != NULL) {

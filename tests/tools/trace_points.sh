@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 #
 # Compares the trace points in librdmux.so, as readelf(1) reads them, with the list in
-# docs/OBSERVABILITY.md: their names, and how many arguments each has. --can: only tells whether
+# docs/OBSERVABILITY.md: their names, and how many arguments each has. Each must have a semaphore,
+# without which an untraced program loads the arguments. --can: only tells whether
 # this is possible here, and if not, why not. --without: compiles what has trace points as a build
 # without sys/sdt.h does, without a warning.
 #
@@ -51,4 +52,8 @@ documented() {
 }
 
 [[ -n $(documented) ]] || die 'docs/OBSERVABILITY.md lists none'
+unguarded=$(readelf --notes "$library" | awk '
+    $1 == "Name:" { name = $2 }
+    /Semaphore: 0x0+$/ { print name }')
+[[ -z $unguarded ]] || die "trace points without a semaphore: ${unguarded//$'\n'/ }"
 diff <(documented) <(built) || die 'documented (<) and built (>) trace points differ'
