@@ -75,8 +75,9 @@ foreach(section RANGE 1 8)
     endif()
 endforeach()
 
-# Manual pages: those of section 3 are the comments of rdmux.h, those of section 1 the --help of the
-# command and docs/man/*.roff. Without awk, and where the command does not run here, they are left out.
+# Manual pages: those of section 3 are the comments of rdmux.h and stream.h, those of section 1 the
+# --help of the command and docs/man/*.roff. Without awk, and where the command does not run here,
+# they are left out.
 find_program(RDMUX_AWK awk)
 mark_as_advanced(RDMUX_AWK)
 if(RDMUX_AWK)
@@ -90,6 +91,7 @@ if(RDMUX_AWK)
                                ${PROJECT_VERSION} ${page_command}
                        COMMAND ${CMAKE_COMMAND} -E touch ${PROJECT_BINARY_DIR}/man/made
                        DEPENDS ${page_sources} ${page_command} ${PROJECT_SOURCE_DIR}/api/include/rdmux/rdmux.h
+                               ${PROJECT_SOURCE_DIR}/api/include/rdmux/stream.h
                        COMMENT "Making the manual pages" VERBATIM)
     add_custom_target(rdmux_pages ALL DEPENDS ${PROJECT_BINARY_DIR}/man/made)
     install(DIRECTORY ${PROJECT_BINARY_DIR}/man/man1 DESTINATION ${CMAKE_INSTALL_MANDIR}

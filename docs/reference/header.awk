@@ -5,7 +5,8 @@
 #   awk -v to=man -v out=FOLDER -v version=V -f header.awk HEADER
 #                                                   manual pages of section 3, one for each chapter
 #                                                   of the header, and one that leads to it for each
-#                                                   function
+#                                                   function. With -v page=NAME -v about=TEXT all of
+#                                                   a header without chapters is the page NAME
 #   awk -v to=pages -f header.awk HEADER            the names of those pages, and their chapters
 #
 # What it expects of a comment: prose, and lists of a term, two blanks or more, and its text, whose
@@ -54,7 +55,10 @@ END {
         }
     }
     end_chapter()
-    if (to == "man") overview()
+    if (to == "man") {
+        write_pages()
+        if (page == "") overview()
+    }
 }
 
 function die(text)
@@ -85,6 +89,14 @@ function begin_chapter(text)
         about_of[text] = text
     }
     if (to == "doxygen") printf "/** @defgroup %s_%s %s\n@{ */\n", header_id(), word_of(text), toupper(substr(text, 1, 1)) substr(text, 2)
+}
+
+# begin_page: a header without chapters is one, which has the name of its page.
+function begin_page()
+{
+    chapter = page
+    chapters[++chapter_count] = page
+    page_is(page, page, about)
 }
 
 function end_chapter()
@@ -136,6 +148,7 @@ function take_comment(    next_line)
         told_file = 1
         file_notes = notes
         for (next_line = 1; next_line <= notes; next_line++) file_note[next_line] = note[next_line]
+        if (page != "") begin_page()
         if (to == "doxygen") {
             print "/** @file"
             render(note, notes)
@@ -267,7 +280,7 @@ function key_length(text, column, first,    key)
     }
     if (column > 1 && substr(text, column - 1, 1) == " " && substr(text, column, 1) != " ") {
         key = substr(text, 1, column - 2)
-        if (key ~ /^[A-Za-z_]+(, ([a-z_A-Z]+|\001))*$/) {
+        if (key ~ /^[A-Za-z_-]+(, ([a-z_A-Z]+|\001))*$/) {
             key_text = column
             return length(key)
         }
@@ -649,11 +662,11 @@ function first_constant(first, end,    i)
     return "constants"
 }
 
-function head_lines(page, about)
+function head_lines(name)
 {
     return ".\\\" SPDX-License-Identifier: BSD-2-Clause-Patent\n" \
         ".\\\" Made of " FILENAME_SHOWN() " by docs/reference/header.awk. Do not edit.\n" \
-        ".TH " toupper(page) " 3 \"\" \"rdmux " version "\" \"rdmux functions\"\n"
+        ".TH " toupper(name) " 3 \"\" \"rdmux " version "\" \"rdmux functions\"\n"
 }
 
 function FILENAME_SHOWN(    name)
@@ -663,43 +676,45 @@ function FILENAME_SHOWN(    name)
     return name
 }
 
-function overview(    i, j, page, names, n, file, others, title)
+function write_pages(    i, j, name, names, n, file, title)
 {
     for (i = 1; i <= chapter_count; i++) {
         title = chapters[i]
         if (title == "objects") continue
-        page = page_of[title]
-        file = out "/" page ".3"
+        name = page_of[title]
+        file = out "/" name ".3"
         n = split(functions[title], names, " ")
-        printf "%s", head_lines(page) >file
+        printf "%s", head_lines(name) >file
         printf ".SH NAME\n" >file
         # The name of the page comes first, and is no function itself at times.
-        printf "%s", page >file
-        for (j = 1; j <= n; j++) if (names[j] != page) printf ",\n%s", names[j] >file
-        printf "\n\\- %s\n.SH SYNOPSIS\n.nf\n.B #include <rdmux/rdmux.h>\n", man_text(about_of[title], 1) >file
+        printf "%s", name >file
+        for (j = 1; j <= n; j++) if (names[j] != name) printf ",\n%s", names[j] >file
+        printf "\n\\- %s\n.SH SYNOPSIS\n.nf\n.B #include <%s>\n", man_text(about_of[title], 1), FILENAME_SHOWN() >file
         if (prototype[title] != "") printf ".sp\n%s", prototype[title] >file
         printf ".fi\n.SH DESCRIPTION\nConventions that hold for all pages (units, statuses, time\\-outs, threads) are in\n.BR rdmux (3).\n" >file
+        if (page != "") printf "%s", text_of_file() >file
         for (j = 1; j <= block_of[title]; j++) {
             if (head_of[title, j] != "") printf ".SS %s\n", man_text(head_of[title, j], 1) >file
             if (code[title, j] != "") printf ".nf\n%s.fi\n", code[title, j] >file
             printf "%s", body[title, j] >file
         }
-        printf ".SH SEE ALSO\n.BR rdmux (3),\n.BR rdmux (1)\n" >file
+        printf ".SH SEE ALSO\n.BR rdmux (3),\n.BR rdmux (1)" >file
+        # The streams have a page of section 7, too, written by hand.
+        printf "%s\n", name == "rdmux_stream" ? ",\n.BR rdmux_stream (7)" : "" >file
         close(file)
-        for (j = 1; j <= n; j++) if (names[j] != page) {
-            print ".so man3/" page ".3" >(out "/" names[j] ".3")
+        for (j = 1; j <= n; j++) if (names[j] != name) {
+            print ".so man3/" name ".3" >(out "/" names[j] ".3")
             close(out "/" names[j] ".3")
         }
     }
-    # The overview: the comment of the file, the objects, the pages.
+}
+
+# overview: the comment of the file, the objects, the pages.
+function overview(    i, j, names, n, file)
+{
     file = out "/rdmux.3"
     printf "%s.SH NAME\nrdmux \\- the interface of the library\n.SH SYNOPSIS\n.nf\n.B #include <rdmux/rdmux.h>\n.sp\n.B cc PROGRAM.c $(pkg\\-config \\-\\-cflags \\-\\-libs rdmux)\n.fi\n.SH DESCRIPTION\n", head_lines("rdmux") >file
-    collected_over = 1
-    overview_text = ""
-    # Its first line names the file.
-    render_from(3)
-    printf "%s", overview_text >file
-    collected_over = 0
+    printf "%s", text_of_file() >file
     printf ".SS Objects\n" >file
     for (j = 1; j <= block_of["objects"]; j++) printf "%s.nf\n%s.fi\n", body["objects", j], code["objects", j] >file
     printf ".SS Pages\n" >file
@@ -709,8 +724,19 @@ function overview(    i, j, page, names, n, file, others, title)
         for (j = 1; j <= n; j++) printf "%s%s()", j == 1 ? ": " : ", ", names[j] >file
         printf ".\n" >file
     }
-    printf ".SH SEE ALSO\n.BR rdmux (1)\n" >file
+    printf ".TP\n.BR rdmux_stream (3)\nbyte streams over endpoints, by <rdmux/stream.h>.\n" >file
+    printf ".SH SEE ALSO\n.BR rdmux (1),\n.BR rdmux_stream (7)\n" >file
     close(file)
+}
+
+# text_of_file: the comment of the file. Its first line names the file.
+function text_of_file()
+{
+    collected_over = 1
+    overview_text = ""
+    render_from(3)
+    collected_over = 0
+    return overview_text
 }
 
 function render_from(first,    i, text)
