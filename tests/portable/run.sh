@@ -33,7 +33,7 @@ readonly of_linux='(linux|asm)/|sys/(auxv|epoll|eventfd|inotify|ioctl|prctl|rand
 
 only_one_folder_includes_them() {
     ! (cd "$root" && grep -rnE "^#include <($of_linux)" --include='*.[ch]' \
-        --exclude-dir=system api negotiation providers tcp_fallback) ||
+        --exclude-dir=system api negotiation providers stream tcp_fallback) ||
         fail 'ask for it in api/system/system.h instead'
 }
 
