@@ -153,17 +153,51 @@ missing_for() {
     done
 }
 
-# is_run_by FILE TEST: each option of cmake in the block is one of the test.
+# words_of FILE: the words of a block's commands that a test of the same has, too, one a line: without
+# comments, operators of the shell, quotes, placeholders (HOST, HOST:PORT, A:2,B:2) and absolute paths.
+# Of NAME=VALUE with a placeholder or an absolute path only NAME= is left.
+words_of() {
+    awk '
+        { sub(/(^|[[:space:]]+)#.*/, "") }
+        sub(/\\$/, "") { joined = joined $0 " "; next }
+        { print joined $0; joined = "" }' "$1" | tr -s '[:space:]' '\n' | sed -E "s/['\"]//g; s/;\$//" |
+        awk -v placeholder='[A-Z][A-Z0-9_]*([:,.][A-Z0-9_]+)*' '
+            $0 ~ "^(" placeholder "|/.*|[^[:alnum:]]*)$" { next }
+            $0 ~ "^[A-Z_]+=(" placeholder "|/.*)$" { sub(/=.*/, "=") }
+            { print }' | sort -u
+}
+
+# is_run_by FILE TEST: each word of the block's commands is in the test.
 is_run_by() {
-    local option bad=0
-    while IFS= read -r option; do
-        grep -qF -e "$option" "$2" || {
-            echo "$2 has no $option"
+    local word bad=0 whole
+    [[ -e $2 ]] || {
+        echo "there is no $2"
+        return 1
+    }
+    while IFS= read -r word; do
+        whole=-w
+        [[ $word != *= ]] || whole=-F
+        grep -qF "$whole" -e "$word" "$2" || {
+            echo "$2 has no $word"
             bad=1
         }
-    done < <(grep -oE -e '-D[A-Z_]+=[A-Z]+' "$1")
+    done < <(words_of "$1")
     return "$bad"
 }
+
+# A word that the test lacks has to be found, wherever in the block it stands.
+words_of_a_test_are_compared() {
+    local word bad=0 block=$scratch/block test=$scratch/test
+    printf '%s\n' 'export LEVEL=info DIR=/usr/lib   # a comment' 'make --fast \' "    'some;thing' HOST:PORT && PROGRAM A:2,B:2" >"$block"
+    printf '%s\n' export LEVEL=info 'DIR="$here"' make --fast '"some;thing"' >"$test"
+    is_run_by "$block" "$test" || bad=1
+    for word in LEVEL=info DIR= --fast 'some;thing'; do
+        grep -vF -e "$word" "$test" >"$test-less" || true
+        ! is_run_by "$block" "$test-less" >/dev/null || fail "a test without $word is found to run the block" || bad=1
+    done
+    return "$bad"
+}
+tap 'a test that lacks a word of a block does not run it' words_of_a_test_are_compared
 
 not_run=0
 missing=
@@ -233,15 +267,19 @@ prose() {
     awk '/^ *```/ { on = !on; next } !on' "$1"
 }
 
-# commands PAGE: the commands of the tree in blocks of sh and between backquotes, one a line.
+# commands PAGE: the commands of the tree in blocks of sh and between backquotes, or in the examples
+# of a manual page, one a line.
 # shellcheck disable=SC2016 # backquotes of the page
 commands() {
-    {
+    if [[ $1 != *.md ]]; then
+        # Of a manual page, the examples.
+        awk '/^\.nf/ { on = 1; next } /^\.fi/ { on = 0 } on { gsub(/\\&/, ""); gsub(/\\-/, "-"); sub(/ +#.*/, ""); print }' "$1"
+    else
         awk '/^ *```sh/ { on = 1; next } /^ *```/ { on = 0 } on { sub(/ +#.*/, ""); print }' "$1"
         # A quoted command may be broken between two lines.
         prose "$1" | grep -v '^|' | tr '\n' ' ' | grep -oE '`[^`]+`' | tr -d '\140'
         prose "$1" | grep '^|' | grep -oE '`[^`]+`' | tr -d '\140'
-    } | grep -oE '(^|[ (])(rdmux [a-z]+|scripts/[a-z]+)( [^;|&>)]*|$)' | sed 's/^[ (]*//'
+    fi | grep -oE '(^|[ (])(rdmux [a-z]+|scripts/[a-z]+)( [^;|&>)]*|$)' | sed 's/^[ (]*//'
 }
 
 rdmux=$RDMUX_PREFIX/bin/rdmux
@@ -320,6 +358,10 @@ for page in "${pages[@]}" docs/EMBEDDING.md CONTRIBUTING.md; do
     tap "commands in $page have the options that it names" options_exist "$page"
 done
 
+for page in docs/man/*; do
+    tap "examples in $page have the options that they name" options_exist "$page"
+done
+
 readme_is_one_screen() {
     (($(wc -l <README.md) <= 80)) || fail "README.md has $(wc -l <README.md) lines, not 80 at most"
 }
@@ -331,7 +373,7 @@ tap 'the pictures are what their sources say' scripts/docs pictures --check
 
 man=$RDMUX_PREFIX/share/man
 
-# Each function of the header, and each sub-command, can be looked up.
+# Each function of the headers of applications, and each sub-command, can be looked up.
 everything_has_a_page() {
     local name bad=0
     while IFS= read -r name; do
@@ -339,7 +381,7 @@ everything_has_a_page() {
             echo "no page $name(3)"
             bad=1
         }
-    done < <(cc -E -P -I "$RDMUX_PREFIX/include" -include rdmux/rdmux.h -x c /dev/null | tr '\n' ' ' | tr ';' '\n' |
+    done < <(cc -E -P -I "$RDMUX_PREFIX/include" -include rdmux/stream.h -x c /dev/null | tr '\n' ' ' | tr ';' '\n' |
         grep -F 'visibility("default")' | grep -oE '\brdmux_[a-z0-9_]+\(' | tr -d '(' | sort -u)
     for name in $sub_commands; do
         [[ -e $man/man1/rdmux-$name.1 ]] || {
@@ -348,24 +390,24 @@ everything_has_a_page() {
         }
     done
     [[ -e $man/man1/rdmux.1 && -e $man/man3/rdmux.3 ]] || fail 'no page rdmux' || bad=1
-    (($(find "$man/man3" -name 'rdmux_*.3' | wc -l) > 80)) || fail 'the header has fewer functions than it had' || bad=1
+    (($(find "$man/man3" -name 'rdmux_*.3' | wc -l) > 100)) || fail 'the headers have fewer functions than they had' || bad=1
     return "$bad"
 }
 tap 'each function and each sub-command has a manual page' everything_has_a_page
 
-# Lists of the header's comments are lists of the pages.
+# Lists of the headers' comments are lists of the pages.
 pages_have_the_lists() {
-    local in_header in_pages
-    in_header=$(grep -cE '^ \* (Errors|Threads)  ' "$RDMUX_PREFIX/include/rdmux/rdmux.h")
+    local in_headers in_pages
+    in_headers=$(cat "$RDMUX_PREFIX"/include/rdmux/{rdmux,stream}.h | grep -cE '^ \* (Errors|Threads)  ')
     in_pages=$(cat "$man"/man3/rdmux_*.3 | grep -cE '^\.B (Errors|Threads)$')
-    ((in_pages == in_header && in_header > 40)) || fail "the header has $in_header lists of errors and threads, the pages $in_pages"
+    ((in_pages == in_headers && in_headers > 60)) || fail "the headers have $in_headers lists of errors and threads, the pages $in_pages"
 }
-tap 'the pages have the lists of errors and threads of the header' pages_have_the_lists
+tap 'the pages have the lists of errors and threads of the headers' pages_have_the_lists
 
 # pages_without_warning: groff has nothing to say, and neither has man --warnings, which calls it.
 pages_without_warning() {
     local page bad=0 said
-    for page in "$man"/man1/*.1 "$man"/man3/*.3; do
+    for page in "$man"/man[137]/*; do
         read -r said <"$page"
         if [[ $said == .so\ * ]]; then
             [[ -e $man/${said#.so } ]] || {
@@ -374,7 +416,7 @@ pages_without_warning() {
             }
             continue
         fi
-        said=$(groff -man -Tutf8 -ww -z "$page" 2>&1) || true
+        said=$(groff -t -man -Tutf8 -ww -z "$page" 2>&1) || true
         [[ -z $said ]] || {
             printf '%s\n' "$said"
             bad=1
