@@ -26,6 +26,7 @@ struct matching {
 enum path_class {
     CLASS_ORDINARY,
     CLASS_LAST_RESORT,
+    CLASS_STAND_IN, /* by another library over a network that rdmux drives itself; not measured */
     CLASS_SOFTWARE, /* an emulated RDMA device that no side named */
 };
 
@@ -139,16 +140,25 @@ static bool is_measured(const struct rdmux_match *match)
     return match->measured.latency_ns != 0;
 }
 
-/* Returns whether the offer names this provider in a filter that does not name tcp. */
+/* Returns whether the offer names this provider in a filter that does not name tcp, by itself or by
+ * "auto". */
 static bool insists_on(const struct rdmux_offer *offer, const char *provider)
 {
     for (size_t i = 0; i < 2; i++) {
         if (rdmux_filter_names(offer->filter[i], provider) &&
-            !rdmux_filter_names(offer->filter[i], "tcp")) {
+            !rdmux_filter_names(offer->filter[i], "tcp") &&
+            !rdmux_filter_names(offer->filter[i], "auto")) {
             return true;
         }
     }
     return false;
+}
+
+/* A software path of such a provider is no emulated device, but a stand-in for one of rdmux's own
+ * paths. */
+static bool is_on_request(const struct rdmux_offer_path *ours, const struct rdmux_offer_path *theirs)
+{
+    return ((ours->provider_flags | theirs->provider_flags) & RDMUX_PROVIDER_ON_REQUEST) != 0;
 }
 
 /* The class of a match with both paths. */
@@ -157,9 +167,13 @@ static enum path_class class_of(const struct matching *matching, const struct rd
     const struct rdmux_offer_path *ours = path_of(matching->ours, match->ours);
     const struct rdmux_offer_path *theirs = path_of(matching->theirs, match->theirs);
     bool software = ours->path.software != 0 || theirs->path.software != 0;
-    if (software && !insists_on(matching->ours, ours->provider) &&
-        !insists_on(matching->theirs, ours->provider)) {
+    bool insists = insists_on(matching->ours, ours->provider) ||
+                   insists_on(matching->theirs, ours->provider);
+    if (software && !insists && !is_on_request(ours, theirs)) {
         return CLASS_SOFTWARE;
+    }
+    if (software && !insists && !is_measured(match)) {
+        return CLASS_STAND_IN;
     }
     if (is_measured(match)) {
         return CLASS_ORDINARY;
@@ -598,32 +612,52 @@ static void add_path_name(const struct matching *matching, const struct rdmux_ma
                    path->path.device);
 }
 
-/* Sets an eligible match's text: its cost, the wishes that it cuts, and why it is not the best. */
-static void explain_rank(const struct matching *matching, struct rdmux_match *match)
+/* Says why an eligible match is not the best one. */
+static void explain_slower(const struct matching *matching, struct rdmux_match *match)
 {
     const struct rdmux_match *best = &matching->matches[0];
+    const enum path_class class = class_of(matching, match);
     const char *provider = path_of(matching->ours, match->ours)->provider;
+    match->reason = class == CLASS_SOFTWARE && class_of(matching, best) != CLASS_SOFTWARE
+                        ? RDMUX_REASON_SOFTWARE_DEVICE
+                        : RDMUX_REASON_SLOWER;
+    rdmux_text_add(match->text, sizeof(match->text), "; before it comes ");
+    add_path_name(matching, best, match->text, sizeof(match->text));
+    if (class == class_of(matching, best)) {
+        rdmux_text_add(match->text, sizeof(match->text), " with %" PRIu64 " ns", best->cost_ns);
+    } else if (class == CLASS_LAST_RESORT) {
+        rdmux_text_add(match->text, sizeof(match->text), ", as %s is the last resort", provider);
+    } else if (class == CLASS_STAND_IN) {
+        rdmux_text_add(match->text, sizeof(match->text),
+                       ", as rdmux drives this network itself and %s was not measured faster",
+                       provider);
+    } else {
+        rdmux_text_add(match->text, sizeof(match->text),
+                       ", as this RDMA device is emulated in software");
+    }
+    if (class > CLASS_LAST_RESORT && class != class_of(matching, best)) {
+        set_text(match->hint,
+                 "to have it all the same, name %s in the path filter, without tcp and auto%s",
+                 provider, class == CLASS_STAND_IN ? "; or let rdmux measure" : "");
+    }
+}
+
+/* Sets an eligible match's text: its cost, the wishes that it cuts, why it is not the best, and for
+ * a provider on request what stands behind it. */
+static void explain_rank(const struct matching *matching, struct rdmux_match *match)
+{
+    const struct rdmux_offer_path *ours = path_of(matching->ours, match->ours);
+    const struct rdmux_offer_path *theirs = path_of(matching->theirs, match->theirs);
     set_text(match->text, "%" PRIu64 " ns for %" PRIu64 " bytes%s", match->cost_ns,
              matching->expected_size, is_measured(match) ? ", measured" : "");
     rdmux_match_explain_wishes(matching->ours, matching->theirs,
                                rdmux_match_limit(matching->ours, matching->theirs, match),
                                match->text);
-    if (match == best) {
-        return;
+    if (match != &matching->matches[0]) {
+        explain_slower(matching, match);
     }
-    match->reason = RDMUX_REASON_SLOWER;
-    rdmux_text_add(match->text, sizeof(match->text), "; before it comes ");
-    add_path_name(matching, best, match->text, sizeof(match->text));
-    if (class_of(matching, match) == class_of(matching, best)) {
-        rdmux_text_add(match->text, sizeof(match->text), " with %" PRIu64 " ns", best->cost_ns);
-    } else if (class_of(matching, match) == CLASS_LAST_RESORT) {
-        rdmux_text_add(match->text, sizeof(match->text), ", as %s is the last resort", provider);
-    } else {
-        match->reason = RDMUX_REASON_SOFTWARE_DEVICE;
-        rdmux_text_add(match->text, sizeof(match->text),
-                       ", as this RDMA device is emulated in software");
-        set_text(match->hint, "to have it all the same, name %s in the path filter, without tcp",
-                 provider);
+    if (is_on_request(ours, theirs) && ours->path.text[0] != '\0') {
+        rdmux_text_add(match->text, sizeof(match->text), "; %s", ours->path.text);
     }
 }
 

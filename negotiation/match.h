@@ -59,9 +59,10 @@ void rdmux_match_explain_wishes(const struct rdmux_offer *acceptors,
  * Pairs each of this side's paths with each of the peer's of the same provider. Ranks the eligible
  * pairs by cost = latency + expected size / bandwidth (of the slower side).
  *
- * Classes. A software RDMA device ranks behind every path that is not one, unless a side named its
- * provider in a filter without naming tcp. Last-resort providers rank behind all others that are
- * not software devices.
+ * Classes. Last-resort providers rank behind all others but software. Behind them rank software paths
+ * of providers on request, which stand in for paths that rdmux has itself, until they are measured;
+ * then software RDMA devices, measured or not. Neither does if a side named the provider in a filter
+ * that names neither tcp nor auto.
  *
  * Symmetry. The result does not depend on which side is `ours`: swapping the sides gives the same
  * order and costs. Ties break by provider name, then the lower of both device names, then the

@@ -318,8 +318,8 @@ static void a_software_device_on_either_side_never_beats_tcp(void **state)
         assert_string_equal(order_of(&round), "tcp1 roce2");
         assert_int_equal(round.matches[1].reason, RDMUX_REASON_SOFTWARE_DEVICE);
         assert_non_null(strstr(round.matches[1].text, "emulated in software"));
-        assert_string_equal(round.matches[1].hint,
-                            "to have it all the same, name roce in the path filter, without tcp");
+        assert_string_equal(round.matches[1].hint, "to have it all the same, name roce in the path "
+                                                   "filter, without tcp and auto");
         finish(&round);
     }
 }
@@ -331,13 +331,10 @@ static void a_software_device_ranks_by_cost_when_a_side_insists_on_it(void **sta
         const char *filter;
         const char *order;
     } cases[] = {
-        { "", "shm1 tcp2 roce3" },
-        { "auto", "shm1 tcp2 roce3" },
-        { "roce,shm,tcp", "shm1 tcp2 roce3" },
-        { "!tcp", "shm1 roce2 tcp0" },
-        { "roce", "roce1 shm0 tcp0" },
-        { "roce,shm", "roce1 shm2 tcp0" },
-        { "shm,roce,ib", "roce1 shm2 tcp0" },
+        { "", "shm1 tcp2 roce3" },          { "auto", "shm1 tcp2 roce3" },
+        { "auto,roce", "shm1 tcp2 roce3" }, { "roce,shm,tcp", "shm1 tcp2 roce3" },
+        { "!tcp", "shm1 roce2 tcp0" },      { "roce", "roce1 shm0 tcp0" },
+        { "roce,shm", "roce1 shm2 tcp0" },  { "shm,roce,ib", "roce1 shm2 tcp0" },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         for (size_t where = 0; where < 4; where++) {
@@ -377,6 +374,52 @@ static void software_devices_among_themselves_rank_by_cost(void **state)
     assert_string_equal(order_of(&round), "roce1 iwarp2");
     assert_int_equal(round.matches[1].reason, RDMUX_REASON_SLOWER);
     finish(&round);
+}
+
+/* Adds a path of an adapter to both offers: cheaper by its constants than any path of rdmux's own. */
+static void add_stand_in(struct round *round)
+{
+    for (size_t side = 0; side < 2; side++) {
+        struct rdmux_offer_path *path = add_path(side == 0 ? round->ours : round->theirs, "ofi",
+                                                 "tcp:lo");
+        path->provider_flags = RDMUX_PROVIDER_ON_REQUEST;
+        path->path.software = 1;
+        path->path.latency_ns = 100;
+        (void)snprintf(path->path.text, sizeof(path->path.text), "libfabric 1.17");
+    }
+}
+
+static void a_stand_in_ranks_behind_tcp_until_it_is_measured_faster(void **state)
+{
+    (void)state;
+    static const char *const filters[] = { "auto,ofi", "tcp,roce,ofi" };
+    for (size_t i = 0; i < 2; i++) {
+        struct round round = start();
+        add_stand_in(&round);
+        add_tcp(round.ours);
+        add_tcp(round.theirs);
+        add_path(round.ours, "roce", "rxe0")->path.software = 1;
+        add_path(round.theirs, "roce", "rxe0")->path.software = 1;
+        (void)snprintf(round.theirs->filter[1], sizeof(round.theirs->filter[1]), "%s", filters[i]);
+
+        match(&round, SIZE);
+        assert_string_equal(order_of(&round), "tcp1 ofi2 roce3");
+        assert_int_equal(round.matches[1].reason, RDMUX_REASON_SLOWER);
+        assert_non_null(strstr(round.matches[1].text, "ofi was not measured faster; libfabric"));
+        assert_non_null(strstr(round.matches[1].hint, "let rdmux measure"));
+        assert_int_equal(rdmux_match_worth_measuring(round.ours, round.theirs, round.matches, 3), 2);
+
+        round.matches[0].measured.latency_ns = 5000;
+        round.matches[1].measured.latency_ns = 6000;
+        rdmux_match_rank_measured(round.ours, round.theirs, SIZE, round.matches, 3);
+        assert_string_equal(order_of(&round), "tcp1 ofi2 roce3");
+
+        round.matches[1].measured.latency_ns = 4000;
+        rdmux_match_rank_measured(round.ours, round.theirs, SIZE, round.matches, 3);
+        assert_string_equal(order_of(&round), "ofi1 tcp2 roce3");
+        assert_non_null(strstr(round.matches[0].text, "; libfabric 1.17"));
+        finish(&round);
+    }
 }
 
 /* ------------------------------------------------------------------------------------- refusals */
@@ -949,6 +992,7 @@ int main(void)
         cmocka_unit_test(a_software_device_on_either_side_never_beats_tcp),
         cmocka_unit_test(a_software_device_ranks_by_cost_when_a_side_insists_on_it),
         cmocka_unit_test(software_devices_among_themselves_rank_by_cost),
+        cmocka_unit_test(a_stand_in_ranks_behind_tcp_until_it_is_measured_faster),
         cmocka_unit_test(a_filter_of_either_side_keeps_a_path_out),
         cmocka_unit_test(filters_with_nothing_in_common_leave_no_path),
         cmocka_unit_test(paths_that_cannot_reach_each_other_have_that_reason),
