@@ -55,7 +55,7 @@ struct rdmux_mr {
     bool is_exported;           /* fabric->lock, with token and importers */
     bool is_granted;            /* exported to single peers with secrets->grant; fabric->lock */
     bool is_given_raw;          /* rdmux_mr_raw() gave its key out; fabric->lock */
-    bool is_suspended;          /* by rdmux_mr_suspend(), whose caller writes it */
+    _Atomic bool is_suspended;  /* by rdmux_mr_suspend(); any thread may revoke meanwhile */
     struct rdmux_mr_secrets *secrets; /* NULL: the region was never exported; fabric->lock */
     struct rdmux_list importers;
     uint32_t revoke_number;  /* number of the revocation in progress */
