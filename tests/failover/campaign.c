@@ -391,7 +391,7 @@ static bool go_without(struct scene *scene)
     if (after_ns > scene->result->ended_ns) {
         scene->result->ended_ns = after_ns;
     }
-    if (after_ns > (uint64_t)(TRIES_MS + LATER_MS) * 1000000) {
+    if (after_ns > (uint64_t)(HEARTBEAT_MS + TRIES_MS + LATER_MS) * 1000000) {
         (void)scene_fail(scene, "%s: the endpoints have ended after %.3f ms only",
                          fault_names[fault], (double)after_ns / 1e6);
     }

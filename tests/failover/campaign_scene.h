@@ -17,9 +17,10 @@ enum {
     LINKS = 3,
     ENTRIES = 64,
     LIVENESS_MS = 600,
-    MOVE_MS = 100,    /* limit of a move, from the detection of the failure … */
-    STANDBY_MS = 200, /* … and more for each other path that drops all packets */
-    LATER_MS = 25,    /* after the liveness time: until the programs have polled */
+    HEARTBEAT_MS = LIVENESS_MS / 4, /* what is under way on an idle path, at the latest */
+    MOVE_MS = 100,                  /* limit of a move, from the detection of the failure … */
+    STANDBY_MS = 200,               /* … and more for each other path that drops all packets */
+    LATER_MS = 25,                  /* after the liveness time: until the programs have polled */
     TRIES_MS = 1880,  /* without failover: 7 tries of an adapter whose peer asks for so much time */
     BUSY_NS = 500,    /* of a turn with entries */
     IDLE_NS = 5000,   /* of a turn without entries … */
