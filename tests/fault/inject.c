@@ -202,6 +202,7 @@ FAILING(int, getsockopt, (int fd, int level, int name, void *value, socklen_t *s
 FAILING(int, listen, (int fd, int backlog), (fd, backlog), EADDRINUSE, -1)
 FAILING(int, madvise, (void *at, size_t size, int advice), (at, size, advice), EINVAL, -1)
 FAILING(int, memfd_create, (const char *name, unsigned flags), (name, flags), EMFILE, -1)
+FAILING(int, mkdir, (const char *path, mode_t mode), (path, mode), EACCES, -1)
 FAILING(int, poll, (struct pollfd * fds, nfds_t count, int timeout), (fds, count, timeout), EINTR,
         -1)
 FAILING(ssize_t, process_vm_readv,
@@ -212,6 +213,8 @@ FAILING(ssize_t, process_vm_writev,
         (pid_t pid, const struct iovec *ours, unsigned long our_count, const struct iovec *theirs,
          unsigned long their_count, unsigned long flags),
         (pid, ours, our_count, theirs, their_count, flags), EPERM, -1)
+FAILING(int, renameat, (int from, const char *path, int to, const char *name),
+        (from, path, to, name), EACCES, -1)
 FAILING(int, pthread_create,
         (pthread_t * out, const pthread_attr_t *attr, void *(*run)(void *), void *argument),
         (out, attr, run, argument), EAGAIN, EAGAIN)

@@ -366,7 +366,8 @@ static void open_side(struct life *life, struct side *side)
     struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
     attr.flags = RDMUX_FABRIC_IGNORE_ENVIRONMENT |
                  (life->mode == MODE_MANUAL ? RDMUX_FABRIC_NO_SERVICE_THREAD : 0) |
-                 (scenario->device == NULL ? RDMUX_FABRIC_NO_DEFAULT_PLUGINS : 0);
+                 (scenario->device == NULL ? RDMUX_FABRIC_NO_DEFAULT_PLUGINS : 0) |
+                 (scenario->shares_counts ? RDMUX_FABRIC_SHARE_STATS : 0);
     attr.paths = scenario->paths;
     attr.provider_dir = scenario->device == NULL ? NULL : papers_plugins();
     attr.auth = scenario->auth == 0 ? NULL : &auth;

@@ -51,6 +51,7 @@ struct scenario {
     unsigned modes;            /* bits 1 << enum mode */
     bool has_srq;              /* b receives from an SRQ */
     bool has_failover;         /* of both */
+    bool shares_counts;        /* RDMUX_FABRIC_SHARE_STATS */
     stage *stages[STAGES_MAX]; /* run after both fabrics are open; NULL ends the list */
 };
 extern const struct scenario scenarios[];

@@ -95,6 +95,7 @@ bool papers_write(void)
         folder[0] = '\0';
         return false;
     }
+    (void)setenv("XDG_RUNTIME_DIR", folder, 1);
     return write_text("psk",
                       "anna:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n",
                       psk_file) &&
@@ -103,11 +104,14 @@ bool papers_write(void)
 
 void papers_remove(void)
 {
+    char counts[sizeof(folder) + 8];
     if (folder[0] != '\0') {
         (void)unlink(psk_file);
         (void)unlink(key_file);
         (void)unlink(certificate_file);
         (void)unlink(plugin_file);
+        (void)snprintf(counts, sizeof(counts), "%s/rdmux", folder);
+        (void)rmdir(counts);
         (void)rmdir(folder);
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The files that lives need, in a folder of their own: a key, a certificate, a folder with a
- * plug-in. */
+ * plug-in. It is the runtime folder, too, in which fabrics share their counts. */
 #ifndef RDMUX_TESTS_FAULT_PAPERS_H
 #define RDMUX_TESTS_FAULT_PAPERS_H
 

@@ -92,6 +92,7 @@ const struct scenario scenarios[] = {
     { .name = "adopted", .paths = "tcp", .modes = MANUAL | SERVED,
       .stages = { meet_by_socket, share_memory, send_messages, use_memory, part } },
     { .name = "four-sockets", .paths = "tcp", .modes = MANUAL, .stages = WHOLE, .data_sockets = 4 },
+    { .name = "tcp-shown", .paths = "tcp", .modes = MANUAL | SERVED, .stages = WHOLE, .shares_counts = true },
     { .name = "shm-or-tcp", .paths = "shm,tcp", .modes = MANUAL, .stages = WHOLE },
     { .name = "ib-or-tcp",  .paths = "ib,tcp",  .modes = MANUAL, .stages = WHOLE, .device = DEVICE("ib") },
 

@@ -173,6 +173,29 @@ static void a_wrong_setting_opens_no_fabric(void **state)
     assert_non_null(strstr(rdmux_last_error(), "no/folder"));
 }
 
+static void a_file_that_is_no_capture_is_left_as_it_is(void **state)
+{
+    (void)state;
+    static const char *const texts[] = { "abc", "a letter to a friend" };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(texts); i++) {
+        struct rdmux_fabric *fabric;
+        char kept[64] = "";
+        FILE *file = fopen(file_of("letter"), "w");
+        assert_non_null(file);
+        assert_true(fputs(texts[i], file) >= 0);
+        assert_int_equal(fclose(file), 0);
+
+        CHECK_STATUS(open_capturing("", "letter", NULL, &fabric), RDMUX_INVALID);
+
+        file = fopen(file_of("letter"), "r");
+        assert_non_null(file);
+        assert_non_null(fgets(kept, sizeof(kept), file));
+        assert_int_equal(fclose(file), 0);
+        assert_string_equal(kept, texts[i]);
+        assert_int_equal(unlink(file_of("letter")), 0);
+    }
+}
+
 static void the_environment_names_a_file_unless_the_program_does(void **state)
 {
     (void)state;
@@ -417,6 +440,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_of_a_setting_are_understood),
         cmocka_unit_test(a_wrong_setting_opens_no_fabric),
+        cmocka_unit_test(a_file_that_is_no_capture_is_left_as_it_is),
         cmocka_unit_test(the_environment_names_a_file_unless_the_program_does),
         cmocka_unit_test(a_failed_write_ends_the_capture_and_nothing_else),
         cmocka_unit_test(what_an_offer_hides_is_hidden_in_a_broken_one),
