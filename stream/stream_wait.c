@@ -67,7 +67,7 @@ enum rdmux_status rdmux_stream_wait(struct rdmux_stream *stream, uint32_t events
 
 int rdmux_stream_fd(struct rdmux_stream *stream)
 {
-    return stream == NULL || *stream->fabric->alive == 0 ? -1 : rdmux_cq_fd(stream->ep->cq);
+    return stream == NULL ? -1 : rdmux_cq_fd(stream->ep->cq);
 }
 
 enum rdmux_status rdmux_stream_arm(struct rdmux_stream *stream, uint32_t events)
