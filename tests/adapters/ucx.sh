@@ -10,6 +10,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 # shellcheck source=scripts/lib.sh
 . "$root/scripts/lib.sh"
+# shellcheck source=tests/adapters/conforms.bash
+. "$here/conforms.bash"
 build=${RDMUX_BUILD:-$root/build/dev}
 rdmux=$build/bin/rdmux
 wanted=${1:-}
@@ -128,17 +130,17 @@ explain_gives_the_reason_of_the_other_side() {
 
 # conforms poll|sleep: normal runs have the cases in which the network below matters.
 conforms() {
-    local how=$1 suites=() suite
+    local how=$1 suites=() selection=(--quick) suite
     case $level-$how in
-    thorough-*) ;;
+    thorough-*) selection=() ;;
     *-poll) suites=(transfer failure revoke srq passive) ;;
     *-sleep) suites=(wakeup asleep) ;;
     esac
     for suite in "${suites[@]}"; do
-        set -- "$@" --case "$suite"
+        selection+=(--case "$suite")
     done
-    env "${safe[@]}" timeout 1800 "$rdmux" conformance --provider ucx --quick \
-        --patience "$patience" --seed 1 --wait "$how" "${@:2}"
+    judge "ucx-tcp-$how" env "${safe[@]}" timeout 1800 "$rdmux" conformance --provider ucx \
+        --patience "$patience" --seed 1 --wait "$how" "${selection[@]}"
 }
 
 # UCX's rc on soft RoCE. The first program ends one connection, at which UCX could end the process. A
