@@ -23,8 +23,6 @@
 
 static const char command_name[] = "copy";
 
-enum { SKIPS_TOLD = 3 }; /* without --verbose */
-
 static const char *const skip_names[SKIP_COUNT] = { "unchanged", "newer", "existing", "special",
                                                     "outside" };
 static const char *const skip_texts[SKIP_COUNT] = {
@@ -60,17 +58,29 @@ void copy_tell_failed(struct sender *sender, const char *path, const char *what,
                 sender->options->source, path, strerror(error), copy_remedy(error));
 }
 
+/* Keeps an entry for the JSON, which stays small: a tree may have millions of them. */
+static void list_skipped(struct sender *sender, enum copy_skip kind, const char *path)
+{
+    char *kept = sender->listed_count < COPY_LISTED_MAX ? strdup(path) : NULL;
+    if (kept == NULL) {
+        sender->unlisted++;
+        return;
+    }
+    sender->listed[sender->listed_count++] = (struct copy_listed){ .kind = kind, .path = kept };
+}
+
 void copy_tell_skipped(struct sender *sender, enum copy_skip kind, const char *path, const char *why)
 {
     sender->done.skipped[kind]++;
-    if (!sender->options->verbose && (kind < SKIP_SPECIAL || sender->told == SKIPS_TOLD)) {
+    /* The copy lacks each skipped entry, or has another one, unless the entry is unchanged. */
+    if (kind == SKIP_UNCHANGED && !sender->options->verbose) {
         return;
     }
-    sender->told++;
-    bool last = !sender->options->verbose && sender->told == SKIPS_TOLD;
+    if (sender->options->json) {
+        list_skipped(sender, kind, path);
+    }
     progress_clear(&sender->progress);
-    tool_notice(command_name, "skipped \"%s%s\": %s%s", sender->options->source, path, why,
-                last ? "; more are only counted (--verbose names them)" : "");
+    tool_notice(command_name, "skipped \"%s%s\": %s", sender->options->source, path, why);
 }
 
 static uint64_t count_skipped(const struct tally *done)
@@ -80,6 +90,19 @@ static uint64_t count_skipped(const struct tally *done)
         count += done->skipped[i];
     }
     return count;
+}
+
+static void write_listed(const struct sender *sender, struct json *json)
+{
+    json_array_begin(json, "skipped_entries");
+    for (size_t i = 0; i < sender->listed_count; i++) {
+        json_object_begin(json, NULL);
+        json_string(json, "path", sender->listed[i].path);
+        json_string(json, "reason", skip_names[sender->listed[i].kind]);
+        json_object_end(json);
+    }
+    json_array_end(json);
+    json_unsigned(json, "skipped_unlisted", sender->unlisted);
 }
 
 static void write_json(const struct sender *sender, double seconds, FILE *out)
@@ -107,6 +130,7 @@ static void write_json(const struct sender *sender, double seconds, FILE *out)
         json_unsigned(&json, skip_names[i], done->skipped[i]);
     }
     json_object_end(&json);
+    write_listed(sender, &json);
     json_unsigned(&json, "failed", done->failed);
     json_unsigned(&json, "bytes", done->bytes);
     json_unsigned(&json, "sent_bytes", done->sent_bytes);
@@ -409,6 +433,9 @@ int tool_copy(const struct copy_options *options, FILE *out)
     source_list_free(&sender->list);
 end:
     if (sender != NULL) {
+        for (size_t i = 0; i < sender->listed_count; i++) {
+            free(sender->listed[i].path);
+        }
         checksum_destroy(sender->checksum);
         free(sender->scratch);
         free(sender);
@@ -473,7 +500,7 @@ int tool_copy_main(int argc, char **argv)
         { .name = "verbose",
           .kind = OPTION_FLAG,
           .flag = &copy.verbose,
-          .help = "name each entry that is skipped or continued" },
+          .help = "name unchanged and continued entries, too" },
         { .name = "paths",
           .kind = OPTION_TEXT,
           .text = &copy.paths,

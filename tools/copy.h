@@ -15,6 +15,7 @@ enum {
     COPY_QUESTIONS_MAX = COPY_ASK_AHEAD + 8, /* under way */
     COPY_SCRATCH = 256 << 10,
     COPY_HOLES_MAX = 64 << 20, /* bytes of holes in a message, which take the server time, too */
+    COPY_LISTED_MAX = 1000, /* skipped entries that the JSON lists; standard error has them all */
 };
 
 /* Why an entry is not sent. */
@@ -40,6 +41,12 @@ struct tally {
     uint64_t hole_bytes;
     uint64_t resumed_bytes;
     uint64_t resumed_files;
+};
+
+/* A skipped entry in the JSON. */
+struct copy_listed {
+    enum copy_skip kind;
+    char *path; /* below the source; owned */
 };
 
 struct copy_resume {
@@ -82,7 +89,9 @@ struct sender {
     struct progress progress;
     uint64_t processed; /* bytes, for the progress */
     struct tally done;
-    unsigned told;               /* skips named without --verbose */
+    struct copy_listed listed[COPY_LISTED_MAX];
+    size_t listed_count;
+    uint64_t unlisted;           /* skipped entries beyond those */
     char target[PROTO_PATH_MAX]; /* path at the receiver of the source */
     char name[PROTO_PATH_MAX];   /* appended to it if it is a directory there; "": never */
     struct proto_place place;    /* of the source */

@@ -140,6 +140,51 @@ update_and_no_clobber() {
     rm -r "$copied" "$source"
 }
 
+# skipped_are REASON NAME...: exactly these entries were skipped for the reason, by the JSON of the last command.
+skipped_are() {
+    json "([.skipped_entries[] | select(.reason == \"$1\").path] | sort | join(\" \")) == \"${*:2}\""
+}
+
+each_skipped_entry_is_listed() {
+    local name
+    own_folder
+    small_tree
+    expect 0 copy "$source" "$address" --as "$there/tree" --json
+    json '.skipped_entries == [] and .skipped_unlisted == 0'
+    mkfifo "$source"/fifo{1..5}
+    for name in 1 2 3 4 5; do
+        ln -s /nowhere "$source/out$name"
+    done
+    touch "$copied/tree/one" "$copied/tree/two" "$copied/tree/d/six"
+    expect 0 copy "$source" "$address" --as "$there/tree" --update --json
+    json '.skipped == 17 and .skips.unchanged == 4 and (.skipped_entries | length) == 13 and .skipped_unlisted == 0'
+    skipped_are special /fifo{1..5}
+    skipped_are outside /out{1..5}
+    skipped_are newer /d/six /one /two
+    for name in fifo{1..5} out{1..5}; do
+        says err "skipped \"$source/$name\": "
+    done
+    for name in one two d/six; do
+        says err "skipped \"$source/$name\": .*--update"
+    done
+    [[ $(grep -c skipped "$scratch/err") == 13 ]] || fail "not 13 lines: $(cat "$scratch/err")"
+    expect 0 copy "$source" "$address" --as "$there/tree" --update --json --verbose
+    skipped_are unchanged /d/five /d/four /d/three /link
+    # What replaces an entry that is there.
+    touch "$source/one" "$source/d/five"
+    expect 0 copy "$source" "$address" --as "$there/tree" --no-clobber --json
+    json '.files == 0'
+    skipped_are existing /d/five /d/six /one /two
+    [[ $(grep -c 'skipped.*--no-clobber' "$scratch/err") == 4 ]] || fail "$(cat "$scratch/err")"
+    # The JSON lists a thousand; standard error has them all.
+    rm -r "$source" && mkdir "$source"
+    mkfifo "$source"/fifo{1..1003}
+    expect 0 copy "$source" "$address" --as "$there/many" --json
+    json '.skips.special == 1003 and (.skipped_entries | length) == 1000 and .skipped_unlisted == 3'
+    [[ $(grep -c skipped "$scratch/err") == 1003 ]] || fail 'not 1003 lines'
+    rm -r "$copied" "$source"
+}
+
 times_and_hard_links_are_kept() {
     local name
     own_folder
@@ -349,6 +394,7 @@ copy_cases() {
     check 'copy: what is unchanged is skipped' what_is_unchanged_is_skipped
     check 'copy: contents decide with --checksum' contents_decide_with_checksum
     check 'copy: --update and --no-clobber' update_and_no_clobber
+    check 'copy: each skipped entry is listed with its reason' each_skipped_entry_is_listed
     check 'copy: times and hard links are kept' times_and_hard_links_are_kept
     check 'copy: holes stay holes over shm' holes_stay_holes shm
     check 'copy: holes stay holes over tcp' holes_stay_holes tcp
