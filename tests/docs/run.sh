@@ -188,7 +188,11 @@ is_run_by() {
 # A word that the test lacks has to be found, wherever in the block it stands.
 words_of_a_test_are_compared() {
     local word bad=0 block=$scratch/block test=$scratch/test
-    printf '%s\n' 'export LEVEL=info DIR=/usr/lib   # a comment' 'make --fast \' "    'some;thing' HOST:PORT && PROGRAM A:2,B:2" >"$block"
+    cat >"$block" <<'END'
+export LEVEL=info DIR=/usr/lib   # a comment
+make --fast \
+    'some;thing' HOST:PORT && PROGRAM A:2,B:2
+END
     printf '%s\n' export LEVEL=info 'DIR="$here"' make --fast '"some;thing"' >"$test"
     is_run_by "$block" "$test" || bad=1
     for word in LEVEL=info DIR= --fast 'some;thing'; do
