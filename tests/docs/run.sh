@@ -193,7 +193,7 @@ export LEVEL=info DIR=/usr/lib   # a comment
 make --fast \
     'some;thing' HOST:PORT && PROGRAM A:2,B:2
 END
-    printf '%s\n' export LEVEL=info 'DIR="$here"' make --fast '"some;thing"' >"$test"
+    printf '%s\n' export LEVEL=info DIR=elsewhere make --fast '"some;thing"' >"$test"
     is_run_by "$block" "$test" || bad=1
     for word in LEVEL=info DIR= --fast 'some;thing'; do
         grep -vF -e "$word" "$test" >"$test-less" || true
