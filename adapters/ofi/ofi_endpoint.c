@@ -136,7 +136,7 @@ enum rdmux_status rdmux_ofi_open(struct framed_ep *base)
 }
 
 /* The lane's connection data: the length of an address (2, big-endian), its bytes, the length of a
- * bell's name (1), its bytes. */
+ * bell's port (1), its bytes. */
 enum rdmux_status rdmux_ofi_describe(struct framed_ep *base, uint8_t *out, size_t *size)
 {
     struct ofi_ep *ep = ofi_ep(base);

@@ -12,11 +12,11 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 enum {
     OFI_MESSAGE_MAX = 32 << 10,
@@ -24,7 +24,7 @@ enum {
     OFI_RECEIVES = OFI_WINDOW + FRAMED_UNCOUNTED,
     OFI_SENDS = OFI_WINDOW + FRAMED_UNCOUNTED,
     OFI_CQ_SIZE = 8192,
-    OFI_BELL_MAX = 32, /* bytes of a bell's name */
+    OFI_BELL_MAX = 2, /* bytes of a bell's port */
     OFI_ADDRESS_MAX = FRAMED_ADDRESS_MAX - 8 - OFI_BELL_MAX,
 };
 
@@ -111,8 +111,7 @@ struct ofi_ep {
     struct fid_ep *ep;
     struct fid_av *av;
     fi_addr_t peer;
-    struct sockaddr_un bell; /* the peer's */
-    socklen_t bell_length;   /* 0: the peer needs none */
+    struct sockaddr_in bell; /* the peer's; port 0: it needs none */
     struct fi_info *request; /* a connection that waits for ep_connect */
     struct ofi_slab *slab;
     size_t inject_max;
@@ -152,7 +151,7 @@ enum rdmux_status rdmux_ofi_receive_body(struct framed_ep *base, const struct io
 
 /* Bells: sockets by which a peer of the same host wakes a sleeping cq. */
 enum rdmux_status rdmux_ofi_bell_open(struct ofi_cq *cq);
-/* Writes the bell's name, and its length before it (1 byte); returns the bytes used. */
+/* Writes the bell's port, and its length before it (1 byte); returns the bytes used. */
 size_t rdmux_ofi_bell_describe(const struct ofi_cq *cq, uint8_t *out);
 /* Reads the peer's. False: it is none. */
 bool rdmux_ofi_bell_learn(struct ofi_ep *ep, const uint8_t *in, size_t size);
