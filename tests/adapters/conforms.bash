@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 # shellcheck shell=bash
-# The conformance suite over an adapter, for ofi.sh and ucx.sh. Needs scripts/lib.sh.
+# The conformance suite over an adapter, for ofi.sh and ucx.sh, which have set build.
+: "${build:?}"
 
 # judge NAME COMMAND...: runs the suite, the end of whose command are the arguments; its JSON stays in the
 # build's folder conformance/NAME.json. Prints the rules that did not pass, and how many did. Every rule

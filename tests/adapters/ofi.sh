@@ -13,9 +13,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 # shellcheck source=scripts/lib.sh
 . "$root/scripts/lib.sh"
+build=${RDMUX_BUILD:-$root/build/dev}
 # shellcheck source=tests/adapters/conforms.bash
 . "$here/conforms.bash"
-build=${RDMUX_BUILD:-$root/build/dev}
 rdmux=$build/bin/rdmux
 wanted=${1:-}
 level=${RDMUX_TEST_LEVEL:-normal}

@@ -240,6 +240,17 @@ a_build_without_verbs_and_openssl_says_so() {
         says 'installs into' && ! ninja -C "$scratch/less" -t targets all | matches 'rdmux-verbs'
 }
 
+# A result that is empty is not searched for again.
+a_build_without_libfabric_and_ucx_says_so() {
+    cmake -S "$root" -B "$scratch/alone" -G Ninja -DRDMUX_TESTS=OFF -DRDMUX_EXAMPLES=OFF \
+        -DPKG_CONFIG_EXECUTABLE=/bin/false -DRDMUX_UCX_INCLUDE= -DRDMUX_LIBFABRIC_INCLUDE= \
+        >"$scratch/configured" 2>&1 &&
+        says 'rdmux-ofi.so:    no: libfabric was not found (Debian: libfabric-dev pkg-config)' &&
+        says 'rdmux-ucx.so:    no: UCX was not found (Debian: libucx-dev)' &&
+        says 'librdmux-fi.so:  no: libfabric was not found (Debian: libfabric-dev)' &&
+        ! ninja -C "$scratch/alone" -t targets all | matches -E 'rdmux-(ofi|ucx|fi)'
+}
+
 the_install_preset_builds_no_tests() {
     (cd "$root" && cmake --preset install -G Ninja -B "$scratch/preset") >"$scratch/configured" 2>&1 &&
         says 'librdmux.so, librdmux.a, tools' && ! says ', tests' >/dev/null &&
@@ -437,6 +448,7 @@ fi
 
 if have ninja; then
     check 'a build without verbs and OpenSSL says so' a_build_without_verbs_and_openssl_says_so
+    check 'a build without libfabric and UCX says so' a_build_without_libfabric_and_ucx_says_so
     check 'the preset install builds no tests' the_install_preset_builds_no_tests
     check 'objects have the same bytes in two folders' objects_are_the_same_in_two_folders
     if [[ $level == thorough ]]; then
