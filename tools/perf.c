@@ -527,8 +527,10 @@ static bool direction_fits(struct plan *plan)
                    name);
         return false;
     }
-    if (options->verify && options->op != PERF_SEND) {
-        tool_error(command_name, "--verify: with %s only sends are checked; use --op send", name);
+    if (options->verify && !perf_op_sends(options->op)) {
+        tool_error(command_name,
+                   "--verify: with %s only sends are checked; use --op send or --op send_imm",
+                   name);
         return false;
     }
     if (plan->reverse && plan->iterations_given) {
@@ -583,7 +585,7 @@ static bool arguments_fit(struct plan *plan)
         tool_error(command_name, "--size: atomics are 8 bytes; leave --size away");
         return false;
     }
-    if (options->op == PERF_SEND && plan->size_given && plan->last_size > PERF_SEND_SIZE_MAX) {
+    if (perf_op_sends(options->op) && plan->size_given && plan->last_size > PERF_SEND_SIZE_MAX) {
         tool_error(command_name, "--size: a send is at most %d bytes; use --op write or --op read",
                    PERF_SEND_SIZE_MAX);
         return false;
@@ -651,7 +653,7 @@ int tool_perf_main(int argc, char **argv)
           .given = &plan.op_given,
           .argument = "OP",
           .help = "send (default; write if --size exceeds 8M), write, read,\n"
-                  "fetch_add, compare_swap" },
+                  "fetch_add, compare_swap, send_imm, write_imm" },
         { .name = "test",
           .kind = OPTION_CHOICE,
           .choice = &perf->test,
@@ -793,7 +795,7 @@ int tool_perf_main(int argc, char **argv)
                        "options:\n"
                        "the latency of sends of 8 bytes, their rate, and the bandwidth of sends "
                        "of\n"
-                       "1 MiB, a second each. The latency of send and write is half the round "
+                       "1 MiB, a second each. The latency of sends and writes is half the round "
                        "trip\n"
                        "of a ping-pong; that of read, fetch_add and compare_swap is a whole round\n"
                        "trip. Tests of rate and bandwidth keep --depth requests under way, and\n"

@@ -54,7 +54,7 @@ static bool stopped(const struct perf_worker *worker)
 
 static uint8_t *receive_buffer(const struct perf_lane *perf, uint32_t slot)
 {
-    if (perf->request.op == PERF_SEND) {
+    if (perf_op_sends(perf->request.op)) {
         return perf->memory.base + perf->layout.target_at + slot * perf->layout.stride;
     }
     return perf->memory.base + perf->layout.control_at;
@@ -124,11 +124,43 @@ static void verify_results(struct perf_lane *perf, uint64_t end)
     }
 }
 
-static void verify_answer(struct perf_lane *perf, const uint8_t *bytes)
+/* Checks and counts an answer, or one of the server's own operations. */
+static void take_answer(struct perf_lane *perf, const struct rdmux_wc *wc, const uint8_t *bytes)
 {
-    if (!perf_pattern_matches(bytes, perf->request.size, perf_seed_to_client(perf->answers))) {
-        perf->wrong++;
+    const struct proto_perf_request *request = &perf->request;
+    bool right = wc->length == request->size &&
+                 perf_immediate_matches(request->op, wc, perf->answers);
+    if (right && request->verify) {
+        right = perf_pattern_matches(bytes, request->size, perf_seed_to_client(perf->answers));
     }
+    perf->wrong += right ? 0 : 1;
+    perf->answers++;
+}
+
+/* A message of send_imm has immediate data, too. The only notice of such a test comes before the
+ * server's first message: the server has read PERF_START. */
+static bool is_notice(const struct perf_lane *perf, const struct rdmux_wc *wc)
+{
+    bool expected = perf->request.op != PERF_SEND_IMM ||
+                    (perf->request.direction != PERF_FORWARD && !perf->server_started);
+    return (wc->flags & RDMUX_WC_HAS_IMM) != 0 && expected;
+}
+
+/* Reports an error of the server. One of an earlier version refuses requests that it does not know. */
+static void fail_by_server(struct perf_lane *perf, const struct proto_message *message)
+{
+    const struct proto_perf_request *request = &perf->request;
+    bool recent_op = request->op == PERF_SEND_IMM || request->op == PERF_WRITE_IMM;
+    struct proto_error error;
+    if (perf->ready_ns == 0 && (recent_op || request->direction != PERF_FORWARD) &&
+        proto_error_decode(message, &error)) {
+        client_fail(&perf->client,
+                    "%s: the server says: %s (for %s%s, \"rdmux serve\" has to be of this version)",
+                    perf->client.address, error.text, recent_op ? "--op " : "",
+                    recent_op ? perf_op_names[request->op] : "--reverse and --both");
+        return;
+    }
+    client_fail_message(&perf->client, message);
 }
 
 static bool take_message(struct perf_lane *perf, const struct rdmux_wc *wc)
@@ -141,22 +173,17 @@ static bool take_message(struct perf_lane *perf, const struct rdmux_wc *wc)
             return false;
         }
         if (message.type == PROTO_ERROR) {
-            client_fail_message(&perf->client, &message);
+            fail_by_server(perf, &message);
             return false;
         }
         memcpy(perf->message, wc->context, (size_t)wc->length);
         perf->message_length = (size_t)wc->length;
         perf->message_here = true;
-    } else if ((wc->flags & RDMUX_WC_HAS_IMM) != 0) {
+    } else if (is_notice(perf, wc)) {
         perf->server_started = true;
         perf->acknowledged += (uint32_t)(wc->imm - (uint32_t)perf->acknowledged);
     } else {
-        if (wc->length != perf->request.size) {
-            perf->wrong++;
-        } else if (perf->request.verify) {
-            verify_answer(perf, wc->context);
-        }
-        perf->answers++;
+        take_answer(perf, wc, wc->context);
     }
     return receive_taken(perf);
 }
@@ -179,12 +206,7 @@ static bool take_completion(struct perf_lane *perf, const struct rdmux_wc *wc)
     case RDMUX_WC_RECV:
         return take_message(perf, wc);
     case RDMUX_WC_RECV_WRITE_IMM:
-        if (wc->length != perf->request.size) {
-            perf->wrong++;
-        } else if (perf->request.verify) {
-            verify_answer(perf, perf->memory.base + perf->layout.target_at);
-        }
-        perf->answers++;
+        take_answer(perf, wc, perf->memory.base + perf->layout.target_at);
         return receive_taken(perf);
     default: /* WRITABLE and entries of later versions: the loops retry anyway */
         return true;
@@ -200,7 +222,7 @@ static void publish(struct perf_lane *lane)
                           memory_order_relaxed);
     if (request->direction != PERF_FORWARD) {
         atomic_store_explicit(&lane->published[PERF_FROM_SERVER],
-                              request->op == PERF_SEND ? lane->answers : lane->acknowledged,
+                              perf_op_arrives(request->op) ? lane->answers : lane->acknowledged,
                               memory_order_relaxed);
     }
 }
@@ -282,7 +304,8 @@ static bool wait_for_message(struct perf_lane *perf, struct proto_message *out)
 static bool check_result(struct perf_lane *perf)
 {
     struct client *client = &perf->client;
-    bool counts_answers = perf->request.direction != PERF_FORWARD && perf->request.op == PERF_SEND;
+    bool counts_answers = perf->request.direction != PERF_FORWARD &&
+                          perf_op_arrives(perf->request.op);
     if (perf->result.has_posted != (perf->request.direction != PERF_FORWARD)) {
         client_fail(client, "%s: the server's result is that of another test; please report this",
                     client->address);
@@ -366,9 +389,12 @@ static enum rdmux_status post_one(struct perf_lane *perf)
     switch ((enum perf_op)perf->request.op) {
     case PERF_SEND:
         return rdmux_send(ep, bytes, size, mr, context, flags);
+    case PERF_SEND_IMM:
+        return rdmux_send_imm(ep, bytes, size, mr, perf_immediate(number), context, flags);
     case PERF_WRITE:
+    case PERF_WRITE_IMM:
         return rdmux_write_imm(ep, bytes, size, mr, perf->remote, perf->target_offset,
-                               (uint32_t)number, context, flags);
+                               perf_immediate(number), context, flags);
     case PERF_READ:
         return rdmux_read(ep, bytes + perf->layout.target_at, size, mr, perf->remote,
                           perf->target_offset, context, 0);
@@ -515,8 +541,9 @@ static bool open_window(struct perf_lane *perf)
         client_fail(&perf->client, "out of memory for a batch of %u requests", (unsigned)batch);
         return false;
     }
-    static const uint32_t wr_ops[] = { RDMUX_OP_SEND, RDMUX_OP_WRITE, RDMUX_OP_READ,
-                                       RDMUX_OP_FETCH_ADD, RDMUX_OP_COMPARE_SWAP };
+    static const uint32_t wr_ops[] = { RDMUX_OP_SEND,      RDMUX_OP_WRITE,        RDMUX_OP_READ,
+                                       RDMUX_OP_FETCH_ADD, RDMUX_OP_COMPARE_SWAP, RDMUX_OP_SEND_IMM,
+                                       RDMUX_OP_WRITE_IMM };
     for (uint32_t i = 0; i < batch; i++) {
         window->sges[i] = (struct rdmux_sge){ .length = perf->request.size, .mr = perf->memory.mr };
         window->wrs[i] = (struct rdmux_wr){
@@ -558,13 +585,14 @@ static void fill_batch(struct perf_lane *perf, uint32_t count, uint64_t limit)
         wr->context = (void *)(uintptr_t)next; /* a number, not an address */
         wr->flags = perf->inline_flag | (signaled ? 0 : (uint32_t)RDMUX_UNSIGNALED);
         window->sges[i].addr = local + slot * stride;
-        if (op == PERF_WRITE || op == PERF_READ) {
+        wr->imm = perf_immediate(next - 1);
+        if (perf_op_writes(op) || op == PERF_READ) {
             wr->offset = perf->target_offset + slot * stride;
         } else if (op == PERF_COMPARE_SWAP) {
             wr->expected = next - 1;
             wr->operand = next;
         }
-        if (perf->request.verify && (op == PERF_SEND || op == PERF_WRITE)) {
+        if (perf->request.verify && (perf_op_sends(op) || perf_op_writes(op))) {
             perf_pattern_fill(window->sges[i].addr, perf->request.size,
                               perf_seed_to_server(next - 1));
         }
@@ -658,7 +686,8 @@ static bool step_window(struct perf_lane *perf)
 }
 
 /* The same for writes whose contents are verified. The server checks a group when its notice
- * arrives and acknowledges it. Only then are the group's slots written again. */
+ * arrives and acknowledges it. Only then are the group's slots written again. Each write_imm is its
+ * own notice. */
 static bool step_verified_writes(struct perf_lane *perf)
 {
     struct perf_window *window = &perf->window;
@@ -680,7 +709,7 @@ static bool step_verified_writes(struct perf_lane *perf)
                 return false;
             }
         }
-        if (!post_notice(perf, (uint32_t)group)) {
+        if (perf->request.op == PERF_WRITE && !post_notice(perf, (uint32_t)group)) {
             return false;
         }
     }
@@ -688,7 +717,7 @@ static bool step_verified_writes(struct perf_lane *perf)
 
 static bool verifies_writes(const struct perf_lane *lane)
 {
-    return lane->request.verify && lane->request.op == PERF_WRITE;
+    return lane->request.verify && perf_op_writes(lane->request.op);
 }
 
 /* Posts on every lane with room. *done: all requests of all lanes are done. */
@@ -791,7 +820,7 @@ bool perf_run_rate(struct perf_worker *worker)
                    worker->start_ns + (uint64_t)(options->seconds * 1e9))) {
         return false;
     }
-    bool delivered_only = options->op == PERF_SEND || options->op == PERF_WRITE ||
+    bool delivered_only = perf_op_sends(options->op) || perf_op_writes(options->op) ||
                           options->direction == PERF_REVERSE;
     if (delivered_only && !exchange_ends(worker)) {
         return false;
@@ -812,7 +841,7 @@ static uint32_t access_of(const struct proto_perf_request *request)
      * directly into posted receives of a region that it may write to. */
     bool server_posts = request->direction != PERF_FORWARD;
     if ((request->test == PERF_LATENCY || server_posts) &&
-        (request->op == PERF_WRITE || request->op == PERF_SEND)) {
+        (perf_op_writes(request->op) || perf_op_sends(request->op))) {
         access |= RDMUX_ACCESS_REMOTE_WRITE;
     }
     if (server_posts && request->op == PERF_READ) {
@@ -828,7 +857,7 @@ static uint32_t access_of(const struct proto_perf_request *request)
  * the window of a server that sends. Two receives never share a slot if the contents matter. */
 static uint32_t receive_count(const struct perf_lane *lane)
 {
-    if (lane->request.op != PERF_SEND || lane->request.direction == PERF_FORWARD) {
+    if (!perf_op_arrives(lane->request.op) || lane->request.direction == PERF_FORWARD) {
         return RECEIVES;
     }
     if (lane->request.verify) {
@@ -847,18 +876,11 @@ static bool request_test(struct perf_lane *perf)
         return false;
     }
     struct proto_message message;
-    struct proto_error error;
     struct proto_perf_ready ready;
     if (!wait_for_message(perf, &message)) {
         return false;
     }
     if (!proto_perf_ready_decode(&message, &ready)) {
-        if (request->direction != PERF_FORWARD && proto_error_decode(&message, &error)) {
-            client_fail(client,
-                        "%s: the server says: %s (for --reverse and --both, \"rdmux serve\" has to "
-                        "be of this version)",
-                        client->address, error.text);
-        }
         client_fail_message(client, &message);
         return false;
     }
@@ -880,11 +902,11 @@ static bool prepare(struct perf_lane *perf)
 {
     struct client *client = &perf->client;
     const struct proto_perf_request *request = &perf->request;
-    bool has_inline = request->op == PERF_SEND || request->op == PERF_WRITE;
+    bool has_inline = perf_op_sends(request->op) || perf_op_writes(request->op);
     perf->inline_flag = has_inline && request->size <= client->info.max_inline
                             ? (uint32_t)RDMUX_INLINE
                             : 0;
-    if (request->op == PERF_SEND && request->size > client->info.max_send) {
+    if (perf_op_sends(request->op) && request->size > client->info.max_send) {
         client_fail(client,
                     "--size: a send of %u bytes is longer than the %" PRIu64
                     " that this connection allows; use "
@@ -940,8 +962,8 @@ int perf_lane_open(struct perf_lane *lane, struct perf_worker *worker)
         .direction = (uint8_t)options->direction,
         .depth = (uint32_t)options->depth,
         .size = (uint32_t)options->size,
-        .has_token = server_posts ? options->op != PERF_SEND
-                                  : options->op == PERF_WRITE && options->test == PERF_LATENCY,
+        .has_token = server_posts ? !perf_op_sends(options->op)
+                                  : perf_op_writes(options->op) && options->test == PERF_LATENCY,
     };
     lane->layout = perf_layout_of(&lane->request);
     uint32_t receives = receive_count(lane);

@@ -114,7 +114,8 @@ void perf_signal_change(struct perf_shared *shared, atomic_uint *counter);
 /* Returns whether sends and writes are answered in kind; the latency is half of a round trip. */
 static inline bool perf_is_ping_pong(const struct proto_perf_request *request)
 {
-    return request->test == PERF_LATENCY && (request->op == PERF_SEND || request->op == PERF_WRITE);
+    return request->test == PERF_LATENCY &&
+           (perf_op_sends(request->op) || perf_op_writes(request->op));
 }
 
 /* Connects over the worker's cq, allocates the memory, posts receives, sends the request and

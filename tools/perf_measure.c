@@ -435,7 +435,7 @@ static void add_lane(const struct perf_lane *lane, double seconds, uint64_t end_
     if (out->direction == PERF_FORWARD) {
         return;
     }
-    bool counted_here = out->op == PERF_SEND;
+    bool counted_here = perf_op_arrives(out->op);
     from->operations += counted_here ? lane->answers - lane->first_answers : result->measured;
     from->seconds = larger(from->seconds,
                            counted_here ? seconds : (double)result->measured_ns / 1e9);
@@ -502,7 +502,7 @@ int perf_measure(struct perf_session *session, const struct perf_options *option
         .endpoints = options->endpoints != 0 ? options->endpoints : 1,
         .threads = shared->worker_count,
         .half_round_trip = options->test == PERF_LATENCY &&
-                           (options->op == PERF_SEND || options->op == PERF_WRITE),
+                           (perf_op_sends(options->op) || perf_op_writes(options->op)),
     };
     struct watch watch = {
         .session = session, .shared = shared, .figures = out, .progress_ns = UINT64_MAX

@@ -25,7 +25,7 @@ struct perf_layout perf_layout_of(const struct proto_perf_request *request)
         layout.depth = request->verify ? layout.slots : request->depth;
     }
     layout.group = layout.slots > 1 ? layout.slots / 2 : 1;
-    layout.receive_size = request->op == PERF_SEND ? (uint32_t)layout.stride : PROTO_CONTROL_MAX;
+    layout.receive_size = perf_op_sends(request->op) ? (uint32_t)layout.stride : PROTO_CONTROL_MAX;
     layout.target_at = (layout.slots * layout.stride + PAGE - 1) / PAGE * PAGE;
     layout.control_at = 2 * layout.target_at;
     layout.length = layout.control_at + PAGE;

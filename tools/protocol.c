@@ -6,7 +6,8 @@
 #include <assert.h>
 #include <string.h>
 
-const char *const perf_op_names[] = { "send", "write", "read", "fetch_add", "compare_swap", NULL };
+const char *const perf_op_names[] = { "send",         "write",    "read",      "fetch_add",
+                                      "compare_swap", "send_imm", "write_imm", NULL };
 const char *const perf_test_names[] = { "latency", "bandwidth", "rate", NULL };
 const char *const perf_memory_names[] = { "registered", "allocated", NULL };
 const char *const perf_wait_names[] = { "poll", "sleep", NULL };
@@ -181,14 +182,14 @@ bool proto_perf_request_decode(const struct proto_message *message, struct proto
     }
     bool atomic = request.op == PERF_FETCH_ADD || request.op == PERF_COMPARE_SWAP;
     bool server_posts = request.direction != PERF_FORWARD;
-    bool needs_token = server_posts ? request.op != PERF_SEND
-                                    : request.op == PERF_WRITE && request.test == PERF_LATENCY;
+    bool needs_token = server_posts ? !perf_op_sends(request.op)
+                                    : perf_op_writes(request.op) && request.test == PERF_LATENCY;
     if ((atomic && request.size != 8) || (request.has_token == 1) != needs_token) {
         return false;
     }
     /* Of what the server posts, only sends are checked. */
     if (server_posts &&
-        (request.test == PERF_LATENCY || (request.verify && request.op != PERF_SEND))) {
+        (request.test == PERF_LATENCY || (request.verify && !perf_op_sends(request.op)))) {
         return false;
     }
     *out = request;

@@ -14,9 +14,10 @@
  *         of version 2, meanwhile   S: COPY_ANSWER
  *   The server may send ERROR at any time. It then ends the connection.
  *
- * Acknowledgement in a verified write test: a send without bytes whose immediate data is the
- * number of messages verified. While the server posts writes, reads or atomics, such a send tells
- * how many are done.
+ * Acknowledgement in a verified test of write or write_imm: a send without bytes whose immediate
+ * data is the number of messages verified. While the server posts writes, reads or atomics, such a
+ * send tells how many are done. In tests of send_imm and write_imm the immediate data of each
+ * operation is its number, see perf_immediate(). The receiving side checks that.
  *
  * Integers are big-endian. A control message as offset, size, field:
  *   0 4 magic "RDTL"    4 2 version    6 2 type    8 4 payload length    12 payload, to the end
@@ -166,12 +167,53 @@ enum proto_answer {
     PROTO_ANSWER_INTO = 7,   /* of BEGIN: it goes into the target, which is a directory */
 };
 
-enum perf_op { PERF_SEND, PERF_WRITE, PERF_READ, PERF_FETCH_ADD, PERF_COMPARE_SWAP, PERF_OP_COUNT };
+enum perf_op {
+    PERF_SEND,
+    PERF_WRITE,
+    PERF_READ,
+    PERF_FETCH_ADD,
+    PERF_COMPARE_SWAP,
+    /* Servers of earlier versions refuse these. */
+    PERF_SEND_IMM,
+    PERF_WRITE_IMM,
+    PERF_OP_COUNT
+};
 enum perf_test { PERF_LATENCY, PERF_BANDWIDTH, PERF_RATE, PERF_TEST_COUNT };
 enum perf_memory_kind { PERF_REGISTERED, PERF_ALLOCATED, PERF_MEMORY_COUNT };
 enum perf_wait { PERF_POLL, PERF_SLEEP, PERF_WAIT_COUNT };
 /* Which side posts the operations: the client, the server, or both at once. */
 enum perf_direction { PERF_FORWARD, PERF_REVERSE, PERF_BOTH, PERF_DIRECTION_COUNT };
+
+/* With and without immediate data. */
+static inline bool perf_op_sends(unsigned op)
+{
+    return op == PERF_SEND || op == PERF_SEND_IMM;
+}
+
+static inline bool perf_op_writes(unsigned op)
+{
+    return op == PERF_WRITE || op == PERF_WRITE_IMM;
+}
+
+/* Returns whether each operation takes a receive of the other side, which so counts them. */
+static inline bool perf_op_arrives(unsigned op)
+{
+    return perf_op_sends(op) || op == PERF_WRITE_IMM;
+}
+
+/* Immediate data of operation `number` in a test of send_imm or write_imm. Never PROTO_IMM_CONTROL,
+ * which has a higher bit. */
+static inline uint32_t perf_immediate(uint64_t number)
+{
+    return (uint32_t)number & UINT32_C(0x3fffffff);
+}
+
+/* Returns whether a message or notice has the immediate data that operation `number` needs. */
+static inline bool perf_immediate_matches(unsigned op, const struct rdmux_wc *wc, uint64_t number)
+{
+    return (op != PERF_SEND_IMM && op != PERF_WRITE_IMM) ||
+           ((wc->flags & RDMUX_WC_HAS_IMM) != 0 && wc->imm == perf_immediate(number));
+}
 
 /* Names of the enums above by number, as in options and JSON. Each list ends with NULL. */
 extern const char *const perf_op_names[];

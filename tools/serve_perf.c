@@ -15,7 +15,7 @@ enum { PING_RECEIVES = 16 };
 static bool answers(const struct served_perf *perf)
 {
     return perf->request.test == PERF_LATENCY &&
-           (perf->request.op == PERF_SEND || perf->request.op == PERF_WRITE);
+           (perf_op_sends(perf->request.op) || perf_op_writes(perf->request.op));
 }
 
 static uint8_t *target(const struct served_perf *perf, uint64_t slot)
@@ -27,8 +27,8 @@ static uint8_t *target(const struct served_perf *perf, uint64_t slot)
 
 static uint8_t *receive_buffer(const struct served_perf *perf, uint32_t slot)
 {
-    return perf->request.op == PERF_SEND ? target(perf, slot)
-                                         : perf->memory.base + perf->layout.control_at;
+    return perf_op_sends(perf->request.op) ? target(perf, slot)
+                                           : perf->memory.base + perf->layout.control_at;
 }
 
 static uint32_t slot_after(const struct served_perf *perf, uint32_t slot)
@@ -69,6 +69,22 @@ static void receive_taken(struct served *client)
 
 /* -------------------------------------------------------------------------------------- answers */
 
+static enum rdmux_status post_answer(struct served *client, uint32_t flags)
+{
+    struct served_perf *perf = client->perf;
+    const struct proto_perf_request *request = &perf->request;
+    uint8_t *bytes = perf->memory.base;
+    uint32_t imm = perf_immediate(perf->answered);
+    if (request->op == PERF_SEND) {
+        return rdmux_send(client->ep, bytes, request->size, perf->memory.mr, client, flags);
+    }
+    if (request->op == PERF_SEND_IMM) {
+        return rdmux_send_imm(client->ep, bytes, request->size, perf->memory.mr, imm, client, flags);
+    }
+    return rdmux_write_imm(client->ep, bytes, request->size, perf->memory.mr, perf->remote,
+                           request->echo_offset, imm, client, flags);
+}
+
 /* Sends the answers due as far as the queue takes them; called again when it has room. */
 static void send_answers(struct served *client)
 {
@@ -81,13 +97,7 @@ static void send_answers(struct served *client)
             flags = 0;
             perf_pattern_fill(perf->memory.base, request->size, perf_seed_to_client(perf->answered));
         }
-        enum rdmux_status status = request->op == PERF_SEND
-                                       ? rdmux_send(client->ep, perf->memory.base, request->size,
-                                                    perf->memory.mr, client, flags)
-                                       : rdmux_write_imm(client->ep, perf->memory.base,
-                                                         request->size, perf->memory.mr,
-                                                         perf->remote, request->echo_offset,
-                                                         (uint32_t)perf->answered, client, flags);
+        enum rdmux_status status = post_answer(client, flags);
         if (status == RDMUX_AGAIN) {
             return;
         }
@@ -117,7 +127,7 @@ static void send_notice(struct served *client)
 
 /* ----------------------------------------------------------------------------------------- data */
 
-/* Handles a ping, or one message of a stream of sends. */
+/* Handles a ping, or one message of a stream of sends or of write_imms. */
 static void take_data(struct served *client, const struct rdmux_wc *wc, const uint8_t *bytes)
 {
     struct served_perf *perf = client->perf;
@@ -126,14 +136,22 @@ static void take_data(struct served *client, const struct rdmux_wc *wc, const ui
                      wc->length, (unsigned)perf->request.size);
         return;
     }
-    if (perf->request.verify &&
-        !perf_pattern_matches(bytes, perf->request.size, perf_seed_to_server(perf->delivered))) {
-        perf->wrong++;
+    bool right = perf_immediate_matches(perf->request.op, wc, perf->delivered);
+    if (right && perf->request.verify) {
+        right = perf_pattern_matches(bytes, perf->request.size,
+                                     perf_seed_to_server(perf->delivered));
     }
+    perf->wrong += right ? 0 : 1;
     perf->delivered++;
     receive_taken(client);
-    if (client->state == SERVED_RUNNING && answers(perf)) {
+    if (client->state != SERVED_RUNNING) {
+        return;
+    }
+    if (answers(perf)) {
         send_answers(client);
+    } else if (perf->request.op == PERF_WRITE_IMM && perf->request.verify) {
+        perf->notices_owed = 1;
+        send_notice(client);
     }
 }
 
@@ -196,7 +214,7 @@ static void finish(struct served *client)
     struct served_perf *perf = client->perf;
     const struct proto_perf_request *request = &perf->request;
     const struct proto_perf_end *end = &perf->end;
-    bool counted = request->op == PERF_SEND || answers(perf) ||
+    bool counted = perf_op_arrives(request->op) || answers(perf) ||
                    (request->op == PERF_WRITE && request->verify);
     if (request->verify && (request->op == PERF_FETCH_ADD || request->op == PERF_COMPARE_SWAP)) {
         verify_word(perf, end->operations);
@@ -280,7 +298,7 @@ static void send_ready(struct served *client)
 {
     struct served_perf *perf = client->perf;
     struct proto_perf_ready ready = {
-        .has_token = perf->request.op != PERF_SEND ? 1 : 0, /* of use unless in reverse */
+        .has_token = !perf_op_sends(perf->request.op) ? 1 : 0, /* of use unless in reverse */
         .target_offset = perf->layout.target_at,
     };
     if (ready.has_token) {
@@ -301,6 +319,7 @@ static uint32_t access_of(const struct proto_perf_request *request)
 {
     switch ((enum perf_op)request->op) {
     case PERF_WRITE:
+    case PERF_WRITE_IMM:
         return RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_REMOTE_WRITE;
     case PERF_READ:
         return RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_REMOTE_READ |
@@ -309,6 +328,7 @@ static uint32_t access_of(const struct proto_perf_request *request)
     case PERF_COMPARE_SWAP:
         return RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_REMOTE_ATOMIC;
     case PERF_SEND:
+    case PERF_SEND_IMM:
         /* Over shared memory the peer then writes directly into the posted receives. */
         return RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_REMOTE_WRITE;
     case PERF_OP_COUNT:
@@ -318,11 +338,11 @@ static uint32_t access_of(const struct proto_perf_request *request)
 }
 
 /* Returns the number of receives to keep posted: a few for pings and notices, one for each
- * in-flight message in a stream of sends. Two receives never share a slot if the contents
- * matter. */
+ * in-flight message in a stream of sends or of write_imms. Two receives never share a slot if the
+ * contents matter. */
 static uint32_t receive_count(const struct served_perf *perf)
 {
-    if (perf->request.op != PERF_SEND || answers(perf)) {
+    if (!perf_op_arrives(perf->request.op) || answers(perf)) {
         return PING_RECEIVES;
     }
     if (perf->request.verify) {
@@ -374,7 +394,7 @@ void serve_perf_begin(struct served *client, const struct proto_perf_request *re
     }
     serve_log(client, "perf %s %s, %u bytes", perf_op_names[request->op],
               perf_test_names[request->test], (unsigned)request->size);
-    client->one_sided = request->op != PERF_SEND && !answers(perf) &&
+    client->one_sided = !perf_op_arrives(request->op) && !answers(perf) &&
                         !(request->op == PERF_WRITE && request->verify) &&
                         request->direction == PERF_FORWARD;
     if (request->direction != PERF_FORWARD && !serve_source_open(client)) {
@@ -403,9 +423,11 @@ void serve_perf_completion(struct served *client, const struct rdmux_wc *wc)
     switch (wc->opcode) {
     case RDMUX_WC_RECV: {
         const uint8_t *bytes = receive_buffer(perf, perf->oldest_receive);
-        if ((wc->flags & RDMUX_WC_HAS_IMM) != 0) {
+        bool has_imm = (wc->flags & RDMUX_WC_HAS_IMM) != 0;
+        bool with_imm = perf->request.op == PERF_SEND_IMM;
+        if (has_imm && (!with_imm || wc->imm == PROTO_IMM_CONTROL)) {
             take_control(client, wc, bytes);
-        } else if (perf->request.op == PERF_SEND && perf->ready) {
+        } else if (perf_op_sends(perf->request.op) && has_imm == with_imm && perf->ready) {
             take_data(client, wc, bytes);
         } else {
             serve_refuse(client, "a message came that does not belong to this test");
@@ -413,10 +435,10 @@ void serve_perf_completion(struct served *client, const struct rdmux_wc *wc)
         break;
     }
     case RDMUX_WC_RECV_WRITE_IMM:
-        if (perf->request.op != PERF_WRITE || !perf->ready) {
+        if (!perf_op_writes(perf->request.op) || !perf->ready) {
             serve_refuse(client, "a notice came that does not belong to this test");
-        } else if (answers(perf)) {
-            take_data(client, wc, target(perf, 0));
+        } else if (answers(perf) || perf->request.op == PERF_WRITE_IMM) {
+            take_data(client, wc, target(perf, perf->delivered % perf->layout.slots));
         } else {
             take_group(client, wc);
         }

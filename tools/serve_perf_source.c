@@ -18,8 +18,10 @@ static const uint64_t notice_period_ns = 10000000;
 
 static uint32_t operation_of(const struct proto_perf_request *request)
 {
-    static const uint32_t operations[] = { RDMUX_OP_SEND, RDMUX_OP_WRITE, RDMUX_OP_READ,
-                                           RDMUX_OP_FETCH_ADD, RDMUX_OP_COMPARE_SWAP };
+    static const uint32_t operations[] = { RDMUX_OP_SEND,         RDMUX_OP_WRITE,
+                                           RDMUX_OP_READ,         RDMUX_OP_FETCH_ADD,
+                                           RDMUX_OP_COMPARE_SWAP, RDMUX_OP_SEND_IMM,
+                                           RDMUX_OP_WRITE_IMM };
     return operations[request->op];
 }
 
@@ -33,7 +35,7 @@ bool serve_source_open(struct served *client)
         serve_drop(client, "ask for the endpoint's path", status);
         return false;
     }
-    if (request->op == PERF_SEND && request->size > info.max_send) {
+    if (perf_op_sends(request->op) && request->size > info.max_send) {
         serve_refuse(client, "the server may send %llu bytes at most; use a smaller --size",
                      (unsigned long long)info.max_send);
         return false;
@@ -48,7 +50,7 @@ bool serve_source_open(struct served *client)
     while (source->interval * 2 <= perf->layout.depth / 4 && source->interval < INTERVAL_MAX) {
         source->interval *= 2;
     }
-    bool writes = request->op == PERF_SEND || request->op == PERF_WRITE;
+    bool writes = perf_op_sends(request->op) || perf_op_writes(request->op);
     source->inline_flag = writes && request->size <= info.max_inline ? (uint32_t)RDMUX_INLINE : 0;
     for (uint32_t i = 0; i < SERVE_REPOST_BATCH; i++) {
         source->sges[i] = (struct rdmux_sge){ .length = request->size, .mr = perf->memory.mr };
@@ -78,7 +80,8 @@ static void fill(struct served_perf *perf, uint32_t count)
         wr->flags = source->inline_flag | (signaled ? 0 : (uint32_t)RDMUX_UNSIGNALED);
         wr->remote = perf->remote;
         source->sges[i].addr = perf->memory.base + at;
-        if (request->op == PERF_WRITE || request->op == PERF_READ) {
+        wr->imm = perf_immediate(number);
+        if (perf_op_writes(request->op) || request->op == PERF_READ) {
             wr->offset = request->echo_offset + at;
         } else if (request->op == PERF_COMPARE_SWAP) {
             wr->expected = number;
@@ -148,8 +151,8 @@ void serve_source_pump(struct served *client)
             break;
         }
     }
-    if (client->state == SERVED_RUNNING && !source->stopping && perf->request.op != PERF_SEND &&
-        now_ns - source->notice_ns >= notice_period_ns) {
+    if (client->state == SERVED_RUNNING && !source->stopping &&
+        !perf_op_arrives(perf->request.op) && now_ns - source->notice_ns >= notice_period_ns) {
         send_notice(client, now_ns);
     }
 }

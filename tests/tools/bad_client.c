@@ -253,6 +253,17 @@ static bool a_message_of_the_wrong_size(void)
     return begin_perf(PERF_SEND, PERF_RATE, 8, false) && send_data(9) && wait_for_end(true);
 }
 
+static bool a_send_imm_without_immediate_data(void)
+{
+    return begin_perf(PERF_SEND_IMM, PERF_RATE, 8, false) && send_data(8) && wait_for_end(true);
+}
+
+static bool immediate_data_in_a_test_of_sends(void)
+{
+    return begin_perf(PERF_SEND, PERF_RATE, 8, false) &&
+           rdmux_send_imm(ep, out, 8, NULL, 0, NULL, 0) == RDMUX_OK && wait_for_end(true);
+}
+
 static bool a_second_request(void)
 {
     if (!begin_perf(PERF_SEND, PERF_RATE, 8, false)) {
@@ -398,6 +409,8 @@ static const struct {
     WAY(a_size_beyond_the_limit),
     WAY(a_forged_token),
     WAY(a_message_of_the_wrong_size),
+    WAY(a_send_imm_without_immediate_data),
+    WAY(immediate_data_in_a_test_of_sends),
     WAY(a_second_request),
     WAY(data_in_a_test_of_reads),
     WAY(the_end_of_a_test_over_and_over),

@@ -216,6 +216,23 @@ static bool has_more_than_the_file(void)
     return offers_to_continue(UINT64_MAX);
 }
 
+/* As a server that does not know the operation. */
+static bool knows_fewer_operations(void)
+{
+    size_t length = 0;
+    const uint8_t *bytes = next_message(&length);
+    struct proto_message message;
+    struct proto_perf_request request;
+    if (bytes == NULL || !proto_open(bytes, length, &message) ||
+        !proto_perf_request_decode(&message, &request)) {
+        return false;
+    }
+    printf("operation %u\n", (unsigned)request.op);
+    (void)fflush(stdout);
+    return send_control(
+        proto_error_encode("the request of type 1 is malformed or not known here", control()));
+}
+
 static const struct {
     const char *name;
     bool (*run)(void);
@@ -232,6 +249,7 @@ static const struct {
     WAY(answers_with_nonsense),
     WAY(has_a_part_that_is_no_part_of_the_file),
     WAY(has_more_than_the_file),
+    WAY(knows_fewer_operations),
 };
 
 int main(int argc, char **argv)

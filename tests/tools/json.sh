@@ -107,7 +107,7 @@ mistakes_are_told_with_what_there_is() {
     RDMUX_PATHS=tpc expect 2 explain "$address"
     says err 'RDMUX_PATHS "tpc" names an unknown provider "tpc"; there are: .*\bshm\b.*\btcp\b'
     expect 2 perf "$address" --op sned
-    says err '"sned" is not known; it is one of: send, write, read, fetch_add, compare_swap$'
+    says err '"sned" is not known; it is one of: send, write, read, fetch_add, compare_swap, send_imm, write_imm$'
     expect 2 conformance --format jsn
     says err 'one of: text, tap, junit, json, html$'
 }

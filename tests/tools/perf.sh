@@ -7,7 +7,7 @@
 # Variables set by run.sh; jq's variables.
 # shellcheck disable=SC2154,SC2016
 
-ops='send write read fetch_add compare_swap'
+ops='send write read fetch_add compare_swap send_imm write_imm'
 
 # What holds for each measurement. The relations allow for ten printed digits.
 run_holds='
@@ -92,9 +92,9 @@ perf_in_directions() {
     local op
     for op in $ops; do
         expect 0 perf "$address" --op "$op" --test rate --reverse --paths "$1" --seconds 0.05 --json
-        each '.direction == "reverse" and .path.provider == "'"$1"'"'
+        each '.op == "'"$op"'" and .direction == "reverse" and .path.provider == "'"$1"'"'
         expect 0 perf "$address" --op "$op" --test rate --both --paths "$1" --seconds 0.05 --json
-        each '.direction == "both"'
+        each '.op == "'"$op"'" and .direction == "both"'
     done
     for op in --reverse --both; do
         expect 0 perf "$address" "$op" --test bandwidth --size 4K --paths "$1" --seconds 0.05 --verify \
@@ -103,6 +103,9 @@ perf_in_directions() {
         expect 0 perf "$address" "$op" --test rate --paths "$1" --seconds 0.05 --depth 1 --verify --json
         each '.verified and .depth == 1'
     done
+    # A notice, a control message and an empty message have no bytes or immediate data, too.
+    expect 0 perf "$address" --op send_imm --size 0 --both --test rate --paths "$1" --seconds 0.05 --verify --json
+    each '.op == "send_imm" and .verified'
     expect 0 perf "$address" --op write --test bandwidth --size 64K --both --paths "$1" --seconds 0.1 \
         --depth 64 --batch 60
     says out 'in both directions'
@@ -110,6 +113,17 @@ perf_in_directions() {
     says out '^ +from the server .*B/s'
     expect 0 perf "$address" --op read --test rate --reverse --paths "$1" --seconds 0.2 --interval 0.05 --json
     each '.intervals | length >= 2 and any(.iterations > 0)'
+}
+
+an_older_server_does_not_know_an_operation() {
+    serve_badly knows_fewer_operations
+    expect 1 perf "$address" --op send_imm --test rate --json
+    json '.status == "FAILED" and (.text | test("not known here \\(for --op send_imm, .*has to be of this version"))'
+    the_server_got 'operation 5'
+    serve_badly knows_fewer_operations
+    expect 1 perf "$address" --op write_imm --test latency
+    says err 'not known here .for --op write_imm, "rdmux serve" has to be of this version'
+    the_server_got 'operation 6'
 }
 
 perf_over_many_endpoints() {
@@ -492,6 +506,12 @@ perf_cases() {
     for path in shm tcp; do
         check "perf --reverse and --both over $path, every operation" perf_in_directions "$path"
     done
+    if [[ -x $helpers/bad_server ]]; then
+        check 'perf names an operation that an older server does not know' \
+            an_older_server_does_not_know_an_operation
+    else
+        tap_skip 'perf names an operation that an older server does not know' "there is no $helpers/bad_server"
+    fi
     check 'perf over many endpoints and threads' perf_over_many_endpoints
     check 'perf --cpu pins the threads' perf_pinned
     check 'the server reports each test' the_server_reports_a_test

@@ -493,7 +493,7 @@ perf() {
         filter+='
             and (.latency_us | .min > 0 and .min <= .p50 and .p50 <= .p99 and .p99 <= .p999 and .p999 <= .max)'
         case $1 in
-        send | write) filter+=' and .latency_kind == "half_round_trip"' ;;
+        send | write | send_imm | write_imm) filter+=' and .latency_kind == "half_round_trip"' ;;
         *) filter+=' and .latency_kind == "round_trip"' ;;
         esac
     fi
@@ -528,14 +528,14 @@ perf_sizes() {
 perf_without_verify() {
     local op test
     : >"$scratch/each"
-    for op in send write read fetch_add compare_swap; do
+    for op in $ops; do
         for test in latency bandwidth rate; do
             expect 0 perf "$address" --op "$op" --test "$test" --size 8 --iterations 2000 --batch 8 \
                 --memory allocated --json
             cat "$scratch/out" >>"$scratch/each"
         done
     done
-    json_of_each 15 '.verified == false and .memory == "allocated" and .batch == 8'
+    json_of_each 21 '.verified == false and .memory == "allocated" and .batch == 8'
 }
 
 perf_for_a_time() {
@@ -1088,14 +1088,14 @@ check 'a folder to receive in that is not there is named' a_folder_that_does_not
 
 for path in shm tcp; do
     for wait in poll sleep; do
-        for op in send write read fetch_add compare_swap; do
+        for op in $ops; do
             for test in latency bandwidth rate; do
                 check "perf $op $test over $path, wait $wait, verified" \
                     perf "$op" "$test" "$path" "$wait"
             done
         done
     done
-    for op in send write read; do
+    for op in send write read send_imm write_imm; do
         check "perf $op of all sizes and depths over $path, verified" perf_sizes "$op" "$path"
     done
 done

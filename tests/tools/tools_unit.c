@@ -630,6 +630,8 @@ static void a_request_out_of_range_is_refused(void)
         { .op = PERF_FETCH_ADD, .depth = 1, .size = 16 },
         { .op = PERF_WRITE, .test = PERF_LATENCY, .depth = 1, .size = 8 },
         { .op = PERF_SEND, .has_token = 1, .depth = 1, .size = 8 },
+        { .op = PERF_WRITE_IMM, .test = PERF_LATENCY, .depth = 1, .size = 8 },
+        { .op = PERF_SEND_IMM, .has_token = 1, .depth = 1, .size = 8 },
         { .test = PERF_RATE, .direction = PERF_DIRECTION_COUNT, .depth = 1, .size = 8 },
         { .test = PERF_LATENCY, .direction = PERF_BOTH, .depth = 1, .size = 8 },
         { .op = PERF_WRITE, .test = PERF_RATE, .direction = PERF_BOTH, .depth = 1, .size = 8 },
@@ -650,6 +652,31 @@ static void a_request_out_of_range_is_refused(void)
         CHECK(!proto_perf_request_decode(&opened, &out), "is refused");
         CHECK(out.depth == 99, "leaves the output alone");
     }
+}
+
+static void the_immediate_data_of_an_operation_is_its_number(void)
+{
+    static const struct {
+        const char *says;
+        unsigned op;
+        uint32_t flags;
+        uint32_t imm;
+        bool matches;
+    } cases[] = {
+        { "send_imm with its number", PERF_SEND_IMM, RDMUX_WC_HAS_IMM, 7, true },
+        { "send_imm with another number", PERF_SEND_IMM, RDMUX_WC_HAS_IMM, 8, false },
+        { "send_imm without one", PERF_SEND_IMM, 0, 7, false },
+        { "write_imm with its number", PERF_WRITE_IMM, RDMUX_WC_HAS_IMM, 7, true },
+        { "write_imm with another number", PERF_WRITE_IMM, RDMUX_WC_HAS_IMM, 6, false },
+        { "send without one", PERF_SEND, 0, 0, true },
+        { "write with the count of its notice", PERF_WRITE, RDMUX_WC_HAS_IMM, 3, true },
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct rdmux_wc wc = { .flags = cases[i].flags, .imm = cases[i].imm };
+        CHECK(perf_immediate_matches(cases[i].op, &wc, 7) == cases[i].matches, cases[i].says);
+    }
+    CHECK(perf_immediate(PROTO_IMM_CONTROL) != PROTO_IMM_CONTROL, "no control message");
+    CHECK(perf_immediate(UINT64_MAX) != PROTO_IMM_CONTROL, "nor of the last number");
 }
 
 static void a_message_of_any_wrong_length_is_refused(void)
@@ -789,6 +816,7 @@ static const struct {
     CASE(a_log_gets_64_lines_in_ten_seconds_and_the_count_of_the_rest),
     CASE(every_message_decodes_to_what_was_encoded),
     CASE(a_request_out_of_range_is_refused),
+    CASE(the_immediate_data_of_an_operation_is_its_number),
     CASE(a_message_of_any_wrong_length_is_refused),
     CASE(the_layout_of_every_request_stays_within_its_bounds),
     CASE(quantiles_are_right_to_within_their_precision),

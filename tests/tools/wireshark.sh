@@ -194,9 +194,9 @@ both_sides_capture_the_same() {
     local folder=$scratch/both op size name
     mkdir "$folder"
     RDMUX_CAPTURE=$folder/server start_server
-    for op in send write read fetch_add compare_swap; do
+    for op in send write read fetch_add compare_swap send_imm write_imm; do
         size=100
-        [[ $op != *_* ]] || size=8
+        [[ $op != fetch_add && $op != compare_swap ]] || size=8
         measure '' "$folder/client" --op "$op" --size "$size"
     done
     expect 0 explain "$address" --capture "$folder/client"
