@@ -512,7 +512,7 @@ rdmux_between_hosts_b() {
         >/dev/null || fail "$(cat /tmp/copy)"
     notify 'b has copied'
     [[ $(await 'sum at a') == "$(sha256sum </tmp/file)" ]] || fail 'the copy is another file'
-    for op in send write read fetch_add compare_swap; do
+    for op in send send_imm write write_imm read fetch_add compare_swap; do
         "$rdmux" perf "$address" --op "$op" --test latency --iterations 200 --wait sleep --verify \
             --paths "$provider"
     done
