@@ -263,6 +263,7 @@ size_t rdmux_framed_retry(struct framed_ep *ep)
 void rdmux_framed_sent(struct framed_ep *ep)
 {
     framed_ended(ep);
+    rdmux_framed_came(ep, FRAMED_WAIT_COPY);
     if (framed_may_send(ep) && ((ep->waits & FRAMED_WAIT_ROOM) || rdmux_framed_owes(ep) ||
                                 2 * ep->returned >= ep->window)) {
         framed_attend(ep);
@@ -692,8 +693,11 @@ static enum rdmux_status start_carrying(struct framed_ep *ep, struct rdmux_reque
                         : header + framed_padded(request->length) <= longest - FRAMED_PREFIX_SIZE;
     uint64_t least = as_body ? 0 : is_whole ? framed_padded(request->length) : PART_MIN;
     uint8_t *copy = NULL;
-    if (!make_room(ep, header + least, longest) || (as_body && !take_copy(ep, &copy))) {
+    if (!make_room(ep, header + least, longest)) {
         return not_now(ep, FRAMED_WAIT_ROOM);
+    }
+    if (as_body && !take_copy(ep, &copy)) {
+        return not_now(ep, FRAMED_WAIT_COPY);
     }
     if (takes_receive) {
         (void)rdmux_credits_take(&ep->held);

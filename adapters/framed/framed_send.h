@@ -12,6 +12,7 @@ enum {
     FRAMED_WAIT_CREDIT = 1 << 1,
     FRAMED_WAIT_ANSWER = 1 << 2,
     FRAMED_WAIT_BODY = 1 << 3,
+    FRAMED_WAIT_COPY = 1 << 4, /* memory of the lane, which a message that was sent gives back */
 };
 
 /* Use of the words of request->provider[] in a send-side request. */

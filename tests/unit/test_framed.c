@@ -490,6 +490,41 @@ static void a_copied_body_is_done_at_once(void **state)
     close_pair();
 }
 
+/* Copies for which the lane has no memory: a post that was refused is not resumed before there is
+ * some, or the core would try for ever. */
+static void copies_without_memory_wait_in_the_core(void **state)
+{
+    (void)state;
+    open_pair(false, false);
+    a->lane->holds = true;
+    struct rdmux_request *first = NULL;
+    for (size_t i = 0; i < FRAMED_BODIES; i++) {
+        struct rdmux_request *request = end_request(a, RDMUX_OP_WRITE, out, BODY, 0, 0);
+        first = i == 0 ? request : first;
+    }
+    size_t posted = 0;
+
+    assert_int_equal(ops->post(ep_of(a), first, FRAMED_BODIES, 0, &posted), RDMUX_AGAIN);
+    assert_in_range(posted, 1, FRAMED_BODIES - 1);
+    for (int i = 0; i < TURNS; i++) {
+        (void)ops->poll(cq_of(a), 1);
+        assert_int_equal(ep_of(a)->resume, 0);
+    }
+    a->lane->holds = false;
+    for (int i = 0; i < TURNS && posted < FRAMED_BODIES; i++) {
+        size_t more = 0;
+        turn();
+        if (ep_of(a)->resume != 0) {
+            ep_of(a)->resume = 0;
+            (void)ops->post(ep_of(a), first + posted, FRAMED_BODIES - posted, 0, &more);
+            posted += more;
+        }
+    }
+    until_done(first + FRAMED_BODIES - 1);
+    assert_memory_equal(region, out, BODY);
+    close_pair();
+}
+
 /* More bodies than may be announced: the rest waits. */
 static void bodies_without_room_wait_in_the_core(void **state)
 {
@@ -850,6 +885,7 @@ int main(void)
     };
     const struct CMUnitTest copied[] = {
         cmocka_unit_test(a_copied_body_is_done_at_once),
+        cmocka_unit_test(copies_without_memory_wait_in_the_core),
     };
     return cmocka_run_group_tests(always, without_bodies, NULL) +
            cmocka_run_group_tests(no_bodies, without_bodies, NULL) +
