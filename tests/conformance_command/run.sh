@@ -274,16 +274,19 @@ a_session_that_dies_is_a_failure() {
 }
 
 a_case_that_hangs_reports_where_its_threads_wait() {
-    local suite sides=''
+    local suite side stopped='' stat
     "$rdmux" conformance --provider tcp --case 'an idle cq that is armed' >"$scratch/out" 2>&1 &
     suite=$!
-    # A side leads a process group; the child that lists the providers does not.
-    until [[ -n $sides ]]; do
+    # A side leads a process group; the child that lists the providers does not. One may end meanwhile.
+    until [[ -n $stopped ]]; do
         kill -0 "$suite" 2>/dev/null || fail "the suite has ended: $(cat "$scratch/out")"
-        sides=$(ps -o pid=,pgid= --ppid "$suite" | awk '$1 == $2 { print $1 }')
+        for side in $(<"/proc/$suite/task/$suite/children"); do
+            if read -ra stat 2>/dev/null <"/proc/$side/stat" && [[ ${stat[4]} == "$side" ]] &&
+                kill -STOP "$side" 2>/dev/null; then
+                stopped=$side
+            fi
+        done
     done
-    # shellcheck disable=SC2086
-    kill -STOP $sides
     ! wait "$suite" || fail 'a case that stands still passes'
     grep -qE '^ *(initiator|target): its threads: rdmux.* in [a-z_0-9]+, system call ' "$scratch/out" ||
         fail "$(cat "$scratch/out")"
