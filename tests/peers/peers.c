@@ -680,8 +680,12 @@ static void run_round(void)
     struct rdmux_fabric *fabric = open_fabric(is_manual("us"));
     struct rdmux_cq *cq = NULL;
     MUST(rdmux_cq_create(fabric, NULL, &cq));
+    /* All are forked before the first is connected: fork() holds the memory map until it has copied
+     * it, for seconds on a busy machine, and the service thread's heartbeats wait at a page fault. */
     for (uint32_t i = 0; i < options.peers; i++) {
         start_peer(&peers[i]);
+    }
+    for (uint32_t i = 0; i < options.peers; i++) {
         connect_peer(&peers[i], fabric, cq);
     }
     for (uint32_t i = 0; i < options.peers; i++) {
