@@ -282,7 +282,6 @@ struct fi_rdmux_request {
     struct fi_rdmux_pep *pep;
     struct fi_link link; /* pep->requests */
     uint64_t peer;
-    struct rdmux_token directory;
 };
 
 struct fi_rdmux_pep {

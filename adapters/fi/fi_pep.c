@@ -51,7 +51,6 @@ static bool announce(struct fi_rdmux_pep *pep, const struct rdmux_peer *peer,
     request->fid.fclass = FI_CLASS_CONNREQ;
     request->pep = pep;
     request->peer = peer->id;
-    request->directory = greeting->directory;
     info->handle = &request->fid;
     (void)pthread_mutex_lock(&pep->lock);
     fi_link_insert(&pep->requests, &request->link);

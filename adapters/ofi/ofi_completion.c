@@ -296,7 +296,7 @@ static size_t end_shut(struct ofi_cq *cq)
     return did;
 }
 
-static size_t post_again(struct ofi_cq *cq)
+static void post_again(struct ofi_cq *cq)
 {
     for (struct rdmux_list *at = cq->eps.next; at != &cq->eps; at = at->next) {
         struct ofi_ep *ep = RDMUX_CONTAINER(at, struct ofi_ep, link);
@@ -305,7 +305,6 @@ static size_t post_again(struct ofi_cq *cq)
             rdmux_ofi_slab_post(ep->slab);
         }
     }
-    return 0;
 }
 
 size_t rdmux_ofi_progress(struct framed_cq *base, size_t budget)
@@ -332,7 +331,7 @@ size_t rdmux_ofi_progress(struct framed_cq *base, size_t budget)
         did += end_shut(cq);
     }
     if (did == 0) {
-        (void)post_again(cq);
+        post_again(cq);
     }
     return did;
 }

@@ -7,7 +7,8 @@
  *
  * Cases:
  *   keys      reads and writes by key reach exactly the bytes of the region; a key that was closed,
- *             one never given, and an access beyond the region change nothing
+ *             one never given, and an access beyond the region, or beyond the bytes that are
+ *             registered anew under a closed key, change nothing
  *   reject    the data of a rejection reaches the connector
  *   dies      the connector is killed amid reads of its memory: each request ends once, the other
  *             side hears FI_SHUTDOWN, and takes no request any more
@@ -45,7 +46,7 @@ enum { SIZE = 1 << 16, LIMIT_MS = 60000 };
 
 /* What the parent tells the child by its first message. */
 struct offer {
-    uint64_t address, key, closed_address, closed_key, length;
+    uint64_t address, key, closed_address, closed_key, again_key, length;
 };
 
 struct side {
@@ -191,7 +192,7 @@ static void receive_bytes(struct side *side, void *bytes, size_t size)
 static void keys_parent(struct side *side)
 {
     static uint8_t bytes[3 * SIZE], closed[SIZE];
-    struct fid_mr *mr, *old;
+    struct fid_mr *mr, *old, *again;
     char done[4];
     accept_peer(side);
     memset(bytes, 1, sizeof(bytes));
@@ -207,6 +208,10 @@ static void keys_parent(struct side *side)
                            .length = SIZE };
     require(offer.key != offer.closed_key, "two regions have one key");
     check("fi_close", fi_close(&old->fid));
+    /* The second half once more, which may get the key that was closed. */
+    check("fi_mr_reg", fi_mr_reg(side->domain, closed + SIZE / 2, SIZE / 2,
+                                 FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &again, NULL));
+    offer.again_key = fi_mr_key(again);
     send_bytes(side, &offer, sizeof(offer));
     receive_bytes(side, done, sizeof(done));
     for (size_t i = 0; i < sizeof(bytes); i++) {
@@ -215,8 +220,10 @@ static void keys_parent(struct side *side)
     }
     check("fi_close", fi_close(&mr->fid));
     expect_event(side, FI_SHUTDOWN, NULL);
+    check("fi_close", fi_close(&again->fid));
     for (size_t i = 0; i < sizeof(closed); i++) {
-        require(closed[i] == 1, "a byte of a closed region changed");
+        require(closed[i] == (i < sizeof(closed) / 2 ? 1 : 9),
+                "a byte of a closed region is wrong");
     }
 }
 
@@ -257,6 +264,9 @@ static void keys_child(struct side *side, const struct sockaddr_in *to)
             "a key that cannot exist was taken");
     check("fi_write", post_write(side, bytes, SIZE, offer.address, offer.key));
     require(expect_end(side, bytes) == 0, "a write failed");
+    check("fi_write",
+          post_write(side, bytes, SIZE / 2, offer.closed_address + SIZE / 2, offer.again_key));
+    require(expect_end(side, bytes) == 0, "a write to bytes that were registered again failed");
     memset(bytes, 0, sizeof(bytes));
     check("fi_read", fi_read(side->ep, bytes, SIZE, NULL, 0, offer.address, offer.key, bytes));
     require(expect_end(side, bytes) == 0, "a read failed");
