@@ -179,7 +179,7 @@ static void *ask(void *argument)
     TRY(rdmux_cq_create(worker->fabric, NULL, &cq));
     TRY(rdmux_connect(worker->fabric, cq, worker->address, NULL, PATIENT_MS, &ep));
     uint64_t until = now_ms() + RUN_MS;
-    for (; now_ms() < until && !atomic_load(&report.failed); worker->rounds++) {
+    while ((now_ms() < until || worker->rounds == 0) && !atomic_load(&report.failed)) {
         struct rdmux_wc wc;
         size_t length = (size_t)(worker->rounds * 977 % MESSAGE_MAX) + 1;
         fill(sent, length, worker->rounds + worker->number);
@@ -191,6 +191,7 @@ static void *ask(void *argument)
         TRY_THAT(wc.context == CONTEXT(worker->rounds) && wc.ep == ep);
         TRY_THAT(memcmp(sent, got, length) == 0);
         be_away(worker->rounds);
+        worker->rounds++;
     }
     TRY(rdmux_ep_shutdown(ep, PATIENT_MS));
     TRY(rdmux_ep_close(ep));
@@ -237,18 +238,27 @@ static void threads_with_a_cq_each_connect_through_one_listener(void **state)
 
 /* ------------------------------------------------------------------------------ one cq in turns */
 
+enum { TURNS_MIN = 50 };
+
 struct turns {
     struct pair *pair;
     pthread_mutex_t lock; /* the program's: orders the calls on cq_a */
-    uint64_t posted;
+    _Atomic uint64_t posted;
     uint64_t done;
     uint64_t until;
 };
 
+/* The time is over, and the threads had the processor for long enough. */
+static bool turns_are_over(struct turns *turns)
+{
+    return (now_ms() >= turns->until && atomic_load(&turns->posted) > TURNS_MIN) ||
+           atomic_load(&report.failed);
+}
+
 static void *take_a_turn(void *argument)
 {
     struct turns *turns = argument;
-    while (now_ms() < turns->until && !atomic_load(&report.failed)) {
+    while (!turns_are_over(turns)) {
         struct rdmux_wc wc[8];
         pthread_mutex_lock(&turns->lock);
         if (turns->posted - turns->done < 16) {
@@ -304,7 +314,7 @@ static void a_cq_may_pass_from_thread_to_thread(void **state)
                 received++;
                 CHECK_OK(rdmux_recv(pair.b, buffer, sizeof(*buffer), NULL, buffer));
             }
-            more = status == RDMUX_OK || now_ms() < turns.until;
+            more = status == RDMUX_OK || !turns_are_over(&turns);
         }
 
         for (size_t k = 0; k < WORKERS; k++) {
@@ -312,7 +322,6 @@ static void a_cq_may_pass_from_thread_to_thread(void **state)
         }
 
         check_report();
-        assert_true(turns.posted > 50);
         while (turns.done < turns.posted) {
             struct rdmux_wc wc = expect_entry(pair.cq_a, RDMUX_WC_SEND, RDMUX_OK);
             assert_ptr_equal(wc.context, CONTEXT(turns.done));
@@ -336,8 +345,8 @@ struct exchange {
     pthread_mutex_t lock;
     struct rdmux_token token;
     uint64_t generation; /* of the token; odd: it is being taken back */
-    uint64_t until;
-    uint64_t cycles;
+    const _Atomic bool *is_over;
+    _Atomic uint64_t cycles;
     bool allocate;
 };
 
@@ -347,7 +356,7 @@ static void *come_and_go(void *argument)
     struct exchange *exchange = argument;
     static unsigned char own[2][REGION];
     unsigned char *mine = own[exchange->allocate];
-    while (now_ms() < exchange->until && !atomic_load(&report.failed)) {
+    while (!atomic_load(exchange->is_over) && !atomic_load(&report.failed)) {
         struct rdmux_mr *mr = NULL;
         struct rdmux_token token;
         uint32_t access = RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE |
@@ -382,8 +391,14 @@ static void *come_and_go(void *argument)
     return NULL;
 }
 
+static bool came_and_went(struct exchange exchanges[2])
+{
+    return atomic_load(&exchanges[0].cycles) > 2 && atomic_load(&exchanges[1].cycles) > 2;
+}
+
 static void regions_come_and_go_while_others_write_to_them(void **state)
 {
+    enum { WRITES_MIN = 10 };
     (void)state;
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
         struct pair pair;
@@ -392,17 +407,22 @@ static void regions_come_and_go_while_others_write_to_them(void **state)
         pthread_t threads[2];
         static unsigned char source[REGION];
         memset(source, 0x11, sizeof(source));
+        _Atomic bool is_over = false;
         uint64_t until = now_ms() + UINT64_C(2) * RUN_MS;
         for (int k = 0; k < 2; k++) {
             exchanges[k] = (struct exchange){ .fabric = pair.fabric_b,
                                               .lock = PTHREAD_MUTEX_INITIALIZER,
-                                              .until = until,
+                                              .is_over = &is_over,
                                               .allocate = k == 1 };
             start(&threads[k], come_and_go, &exchanges[k]);
         }
         uint64_t written = 0;
         uint64_t refused = 0;
-        for (uint64_t round = 0; now_ms() < until && !atomic_load(&report.failed); round++) {
+        /* Goes on behind `until` where the threads had the processor for too short a time. */
+        for (uint64_t round = 0;
+             (now_ms() < until || written <= WRITES_MIN || !came_and_went(exchanges)) &&
+             !atomic_load(&report.failed);
+             round++) {
             struct exchange *exchange = &exchanges[round % 2];
             struct rdmux_remote *remote = NULL;
             pthread_mutex_lock(&exchange->lock);
@@ -426,12 +446,11 @@ static void regions_come_and_go_while_others_write_to_them(void **state)
             rdmux_remote_close(remote);
         }
 
+        atomic_store(&is_over, true);
         join(threads[0]);
         join(threads[1]);
 
         check_report();
-        assert_true(written > 10);
-        assert_true(exchanges[0].cycles > 2 && exchanges[1].cycles > 2);
         (void)refused;
         check_messages(&pair);
         close_pair(&pair);
@@ -655,15 +674,18 @@ struct churner {
     const char *address;
     uint64_t until;
     uint64_t connected;
+    _Atomic uint32_t *running; /* threads that have not ended */
 };
 
-/* Connects and leaves, sometimes during the set-up. */
+/* Connects and leaves, sometimes during the set-up. At least one set-up is completed. */
 static void *churn(void *argument)
 {
     struct churner *churner = argument;
     struct rdmux_cq *cq = NULL;
     TRY(rdmux_cq_create(churner->fabric, NULL, &cq));
-    for (unsigned round = 0; now_ms() < churner->until && !atomic_load(&report.failed); round++) {
+    for (unsigned round = 0;
+         (now_ms() < churner->until || churner->connected == 0) && !atomic_load(&report.failed);
+         round++) {
         struct rdmux_ep *ep = NULL;
         struct rdmux_wc wc;
         if (round % 3 == 0) {
@@ -682,6 +704,14 @@ static void *churn(void *argument)
     return NULL;
 }
 
+static void *churn_and_end(void *argument)
+{
+    struct churner *churner = argument;
+    (void)churn(churner);
+    atomic_fetch_sub(churner->running, 1);
+    return NULL;
+}
+
 static void connections_come_and_go_on_many_threads(void **state)
 {
     (void)state;
@@ -691,13 +721,17 @@ static void connections_come_and_go_on_many_threads(void **state)
         struct churner churners[WORKERS];
         pthread_t threads[WORKERS];
         uint64_t until = now_ms() + RUN_MS;
+        _Atomic uint32_t running = WORKERS;
         for (size_t k = 0; k < WORKERS; k++) {
             churners[k] = (struct churner){ .fabric = pair.fabric_a,
                                             .address = pair.address,
-                                            .until = until };
-            start(&threads[k], churn, &churners[k]);
+                                            .until = until,
+                                            .running = &running };
+            start(&threads[k], churn_and_end, &churners[k]);
         }
-        while (now_ms() < until + 500) {
+        /* Then those who left during the set-up are met, too. */
+        for (uint64_t ended = 0; ended == 0 || now_ms() < ended + 500;) {
+            ended = ended == 0 && atomic_load(&running) == 0 ? now_ms() : ended;
             struct rdmux_ep *ep = NULL;
             struct rdmux_wc wc;
             (void)!rdmux_accept(pair.listener, pair.cq_b, NULL, 5, &ep);
@@ -707,14 +741,11 @@ static void connections_come_and_go_on_many_threads(void **state)
             }
         }
 
-        uint64_t connected = 0;
         for (size_t k = 0; k < WORKERS; k++) {
             join(threads[k]);
-            connected += churners[k].connected;
         }
 
         check_report();
-        assert_true(connected > WORKERS);
         connect_more(&pair, NULL, &pair.a, &pair.b);
         check_messages(&pair);
         close_pair(&pair);
