@@ -5,9 +5,15 @@
  * must not wait for the peer. Usage: stalled_connect PROVIDER ADDRESS [END_MS], where this program
  * listens at ADDRESS, which tcp reaches. The caller ensures that the address of PROVIDER drops
  * packets. END_MS: limit for the end of cq and fabric, if the kernel keeps objects. Prints TAP.
+ *
+ * The limits are of time in which the machine lets this process run: see moment_now().
  */
 #include "tests/tools/acceptor.h"
 
+#include <dirent.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +27,13 @@ enum {
     GAP_MAX_MS = 500,
     END_MAX_MS = 1000,
     ACCEPT_MS = 50,
+    NAP_MS = 20,
+};
+
+/* A moment, and the time that was lost until then. */
+struct moment {
+    uint64_t at_ms;
+    uint64_t lost_ms;
 };
 
 struct scene {
@@ -29,7 +42,7 @@ struct scene {
     struct rdmux_ep *ep; /* the one with work */
     struct rdmux_remote *remote;
     uint64_t word;
-    uint64_t last_ms;    /* when a write completed */
+    struct moment last;  /* when a write completed */
     uint64_t longest_ms; /* between two */
     uint64_t writes;
     bool is_writing;
@@ -55,6 +68,79 @@ static uint64_t now_ms(void)
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* ------------------------------------------------------------------------------ a busy machine */
+
+static _Atomic uint64_t naps;
+static uint64_t naps_began_ms;
+
+/* Measures how late the machine wakes a thread. */
+static void *nap(void *none)
+{
+    const struct timespec length = { .tv_nsec = NAP_MS * 1000000L };
+    for (;;) {
+        (void)nanosleep(&length, NULL);
+        (void)atomic_fetch_add(&naps, 1);
+    }
+    return none;
+}
+
+static void watch_machine(void)
+{
+    pthread_t thread;
+    naps_began_ms = now_ms();
+    if (pthread_create(&thread, NULL, nap, NULL) != 0 || pthread_detach(thread) != 0) {
+        must(RDMUX_NO_MEMORY, "a thread");
+    }
+}
+
+/* Returns the time in which threads of this process were ready and had no processor; 0 if the
+ * kernel does not count it. */
+static uint64_t waits_ms(void)
+{
+    uint64_t sum_ns = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    const struct dirent *task = NULL;
+    while (tasks != NULL && (task = readdir(tasks)) != NULL) {
+        char path[512];
+        uint64_t ran_ns;
+        uint64_t waited_ns;
+        (void)snprintf(path, sizeof(path), "/proc/self/task/%s/schedstat", task->d_name);
+        FILE *file = fopen(path, "re");
+        if (file != NULL && fscanf(file, "%" SCNu64 " %" SCNu64, &ran_ns, &waited_ns) == 2) {
+            sum_ns += waited_ns;
+        }
+        if (file != NULL) {
+            (void)fclose(file);
+        }
+    }
+    if (tasks != NULL) {
+        (void)closedir(tasks);
+    }
+    return sum_ns / 1000000;
+}
+
+/* What counts is the difference of two: in it the naps are up to one nap more or less than there
+ * should have been. */
+static struct moment moment_now(void)
+{
+    struct moment now = { .lost_ms = waits_ms() };
+    now.at_ms = now_ms();
+    uint64_t slept_ms = atomic_load(&naps) * NAP_MS;
+    uint64_t passed_ms = now.at_ms - naps_began_ms;
+    now.lost_ms += passed_ms > slept_ms ? passed_ms - slept_ms : 0;
+    return now;
+}
+
+/* Returns the time since then, without what was lost of it. */
+static uint64_t own_ms_since(const struct moment *then)
+{
+    struct moment now = moment_now();
+    uint64_t passed_ms = now.at_ms - then->at_ms;
+    /* less only by threads that have ended */
+    uint64_t lost_ms = now.lost_ms > then->lost_ms ? now.lost_ms - then->lost_ms : 0;
+    return passed_ms > lost_ms ? passed_ms - lost_ms : 0;
 }
 
 /* ------------------------------------------------------------------------------- the other side */
@@ -107,10 +193,9 @@ static void connect_busy(struct scene *scene, const char *address, struct rdmux_
 
 static void note_write(struct scene *scene)
 {
-    uint64_t at_ms = now_ms();
-    uint64_t gap_ms = scene->last_ms == 0 ? 0 : at_ms - scene->last_ms;
+    uint64_t gap_ms = scene->writes == 0 ? 0 : own_ms_since(&scene->last);
     scene->longest_ms = gap_ms > scene->longest_ms ? gap_ms : scene->longest_ms;
-    scene->last_ms = at_ms;
+    scene->last = moment_now();
     scene->writes++;
     scene->is_writing = false;
 }
@@ -149,20 +234,20 @@ static struct rdmux_ep *begin(struct scene *scene, const char *provider, const c
     attr.paths = provider;
     attr.path_timeout_ms = PATH_MS;
     attr.setup_timeout_ms = PATIENT_MS;
-    uint64_t from_ms = now_ms();
+    struct moment from = moment_now();
     enum rdmux_status status = rdmux_connect(scene->fabric, scene->cq, address, &attr, 0, &ep);
     if (status != RDMUX_IN_PROGRESS) {
         must(status == RDMUX_OK ? RDMUX_INVALID : status, "connecting");
     }
-    check(now_ms() - from_ms < GAP_MAX_MS, "connect returns at once");
+    check(own_ms_since(&from) < GAP_MAX_MS, "connect returns at once");
     return ep;
 }
 
 static void end(struct rdmux_ep *ep, const char *name)
 {
-    uint64_t from_ms = now_ms();
+    struct moment from = moment_now();
     must(rdmux_ep_close(ep), "closing");
-    uint64_t took_ms = now_ms() - from_ms;
+    uint64_t took_ms = own_ms_since(&from);
     (void)printf("# close took %llu ms\n", (unsigned long long)took_ms);
     check(took_ms < GAP_MAX_MS, name);
 }
@@ -173,7 +258,6 @@ static void check_gaps(struct scene *scene, const char *name)
                  (unsigned long long)scene->longest_ms);
     check(scene->writes > 0 && scene->longest_ms < GAP_MAX_MS, name);
     scene->longest_ms = 0;
-    scene->last_ms = 0;
     scene->writes = 0;
 }
 
@@ -186,21 +270,23 @@ int main(int count, char **arguments)
         (void)fprintf(stderr, "usage: stalled_connect PROVIDER ADDRESS [END_MS]\n");
         return EXIT_FAILURE;
     }
+    watch_machine();
     const uint64_t end_max_ms = count == 4 ? strtoull(arguments[3], NULL, 10) : END_MAX_MS;
     start_other(&other, arguments[2], address);
     connect_busy(&scene, address, other.mr);
 
     struct rdmux_ep *stalled = begin(&scene, arguments[1], address);
-    uint64_t from_ms = now_ms();
+    struct moment from = moment_now();
     enum rdmux_status status = write_on(&scene, stalled, PATIENT_MS);
-    uint64_t took_ms = now_ms() - from_ms;
+    uint64_t own_ms = own_ms_since(&from);
+    uint64_t took_ms = now_ms() - from.at_ms;
     struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
     must(rdmux_ep_info(stalled, &info), "its end");
     (void)printf("# after %llu ms: %s: %s\n", (unsigned long long)took_ms,
                  rdmux_status_name(status), info.text);
     check(status == RDMUX_NO_PATH, "the attempt ends without a path");
     check(took_ms >= STALL_MS, "it did stall before");
-    check(took_ms < PATH_MS + 2 * GAP_MAX_MS, "it ends when its time is over");
+    check(own_ms < PATH_MS + 2 * GAP_MAX_MS, "it ends when its time is over");
     check_gaps(&scene, "the other endpoint goes on meanwhile");
     end(stalled, "closing it afterwards does not wait");
 
@@ -212,10 +298,10 @@ int main(int count, char **arguments)
     check_gaps(&scene, "the other endpoint goes on all the time");
 
     must(rdmux_ep_close(scene.ep), "closing");
-    from_ms = now_ms();
+    from = moment_now();
     must(rdmux_cq_destroy(scene.cq), "the cq's end");
     must(rdmux_fabric_close(scene.fabric), "the fabric's end");
-    took_ms = now_ms() - from_ms;
+    took_ms = own_ms_since(&from);
     (void)printf("# the fabric's end took %llu ms\n", (unsigned long long)took_ms);
     check(took_ms < end_max_ms, "the fabric ends without waiting");
     stop_other(&other);
