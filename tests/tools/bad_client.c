@@ -40,7 +40,7 @@
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
-enum { ROUNDS = 100, ROUND_MS = 100, RECEIVES = 8, HELD_MAX = 200, SILENCE_MS = 1200 };
+enum { ROUNDS = 600, ROUND_MS = 100, RECEIVES = 8, HELD_MAX = 200, SILENCE_MS = 1200 };
 enum { CUT_PARTS = 8, CUT_PART = 512 << 10 };
 
 static struct rdmux_fabric *fabric;

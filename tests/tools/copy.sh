@@ -382,7 +382,7 @@ a_server_that_lies_is_found_out() {
 }
 
 a_client_that_reads_no_answers_is_ended() {
-    start_server --receive "$received" --idle 1
+    start_server --receive "$received" --idle 5 # so long a new client may take to ask, too
     timeout --kill-after=5 "$limit" "$helpers/bad_client" "$address" --asks >"$scratch/out" ||
         fail "$(cat "$scratch/out")"
     expect 0 explain "$address"

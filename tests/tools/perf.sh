@@ -76,15 +76,30 @@ perf_of_a_range_of_sizes() {
 
 perf_by_intervals() {
     expect 0 perf "$address" --test rate --seconds 0.5 --interval 0.1 --json
-    each '.intervals | length >= 3 and all(.end > .begin and .iterations > 0)'
+    # One may be empty: the workers, too, wait for processors.
+    each '.intervals | length >= 2 and all(.end > .begin) and any(.iterations > 0)'
     json '.intervals as $i | [range(1; $i | length)] | all($i[.].begin == $i[. - 1].end)'
     json '([.intervals[].iterations] | add) <= .iterations and .intervals[0].begin == 0'
     json 'all(.intervals[]; (.gbit_per_second * 1e9 / 8 / .bytes_per_second) | . > 0.999 and . < 1.001)'
-    expect 0 perf "$address" --op read --test latency --seconds 0.3 --interval 0.1
-    [[ $(grep -cE '^ +[0-9.]+ - +[0-9.]+ s +[0-9.]+ us on average' "$scratch/out") -ge 2 ]] ||
-        fail "$(cat "$scratch/out")"
-    expect 0 perf "$address" --op write --test bandwidth --seconds 0.3 --interval 0.1
-    says out '^ +0\.00 - +0\.[0-9]+ s +[0-9.]+ GB/s +[0-9.]+ Gbit/s +[0-9]+ messages/s'
+    shows_intervals '[0-9.]+ us on average' --op read --test latency
+    shows_intervals '[0-9.]+ GB/s +[0-9.]+ Gbit/s +[0-9]+ messages/s' --op write --test bandwidth
+    says out '^ +0\.00 - '
+}
+
+# shows_intervals FIGURES ARGUMENT...: a measurement prints lines with these figures. It ends at the
+# second one, as nobody knows how long a busy machine takes for two.
+shows_intervals() {
+    local client
+    interrupted "${@:2}" --seconds 100 --interval 0.1
+    wait_until has_lines 2 "^ +[0-9.]+ - +[0-9.]+ s +$1"
+    kill -INT "$client"
+    ends "$client" "$end_limit"
+    [[ $status == 130 ]] || fail "status $status: $(cat "$scratch/err")"
+}
+
+# has_lines COUNT PATTERN: the output has at least as many.
+has_lines() {
+    (($(grep -cE -- "$2" "$scratch/out") >= $1))
 }
 
 # perf_in_directions PATH
@@ -423,13 +438,13 @@ a_signal_ends_a_measurement() {
     kill -INT "$client"
     wait_until has_read_its_signals "$client"
     kill -INT "$client"
-    ends "$client" 5
+    ends "$client" "$end_limit" # if it waited for the server, its status would be 1
     [[ $status == 130 ]] || fail "status $status: $(cat "$scratch/err")"
     # So does the first one before anything is measured.
     interrupted --test rate --seconds 100
     wait_until reads_signals "$client"
     kill -INT "$client"
-    ends "$client" 5
+    ends "$client" "$end_limit"
     [[ $status == 130 ]] || fail "status $status: $(cat "$scratch/err")"
     says err 'interrupted before anything was measured'
     kill -KILL "$server"
