@@ -276,8 +276,9 @@ explain_is_read_at_a_glance() {
     says out 'to do: '
     expect 0 explain "$address" --probe
     fits
-    says out '^  shm.*us +measured +CHOSEN'
-    says out '^  tcp.*s +measured +SLOWER'
+    # Which one is faster depends on the machine's load meanwhile.
+    line=$(grep -oE '^  (shm|tcp) .*s +measured +(CHOSEN|SLOWER)' "$scratch/out" | awk '{ print $NF }' | sort | xargs)
+    [[ $line == 'CHOSEN SLOWER' ]] || fail "$(cat "$scratch/out")"
     expect 0 explain "$address" --probe --json
     json '.candidates | map(select(.rank > 0)) | length == 2 and all(.measured == true)'
     expect 0 explain "$address" --both --verbose
@@ -810,10 +811,10 @@ memory_that_is_held_keeps_nobody_out() {
 }
 
 an_idle_session_is_ended() {
-    start_server --idle 1
+    start_server --idle 5 # so long a new client may take to ask, too
     timeout --kill-after=5 "$limit" "$helpers/bad_client" "$address" --idle >"$scratch/out" ||
         fail "$(cat "$scratch/out")"
-    says out 'nothing came for 1 s'
+    says out 'nothing came for 5 s'
     stop_server
 }
 
@@ -934,7 +935,9 @@ END
 # lines_of LEVEL: explains with this level, and counts the log's lines.
 lines_of() {
     RDMUX_LOG=$1 expect 0 explain "$address" --probe --json
-    json '.chosen.provider == "shm"'
+    # It is the one that was faster.
+    json '[.candidates[] | select(.reason == "CHOSEN").provider] as $all
+          | ($all | length == 1) and .chosen.provider == $all[0] and ($all[0] | IN("shm", "tcp"))'
     grep -cE '^[0-9:]{8}\.[0-9]{6} rdmux \[[a-z]+\] [a-z]+: ' "$scratch/err" || true
 }
 
@@ -945,7 +948,7 @@ the_log_goes_to_standard_error() {
     [[ $(lines_of warn) == 0 ]] || fail "a run that went well warns: $(cat "$scratch/err")"
     debug=$(lines_of debug)
     for step in 'dials 127.0.0.1' 'offers .*shm memory' 'ranks shm memory' 'opens shm memory' \
-        'connects shm memory' 'writes a proof' 'checks the proof' 'shm memory: CHOSEN'; do
+        'connects shm memory' 'writes a proof' 'checks the proof' '(shm memory|tcp): CHOSEN'; do
         says err "negotiation: endpoint [0-9]+: .*$step"
     done
     trace=$(lines_of trace)
