@@ -34,7 +34,8 @@
 
 enum {
     PATIENT_MS = 120000,
-    END_MS = 9000, /* below the liveness time: the end of the connection ends the endpoint */
+    LIVENESS_MS = 120000,
+    END_MS = 60000, /* below the liveness time: the end of the connection ends the endpoint */
     ACCEPT_MS = 20,
     WAIT_MS = 10,
     SIZE = 4096,
@@ -82,15 +83,23 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+static struct rdmux_ep_attr patient_attr(void)
+{
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    attr.liveness_ms = LIVENESS_MS;
+    return attr;
+}
+
 /* Accepts connections, and closes endpoints that have ended. */
 static void *accept_all(void *argument)
 {
     (void)argument;
+    const struct rdmux_ep_attr attr = patient_attr();
     struct rdmux_ep *ep = NULL;
     while (!atomic_load(&scene.stops)) {
         struct rdmux_wc wc;
         if (ep == NULL &&
-            rdmux_accept(scene.listener, scene.cqs[1], NULL, ACCEPT_MS, &ep) != RDMUX_OK) {
+            rdmux_accept(scene.listener, scene.cqs[1], &attr, ACCEPT_MS, &ep) != RDMUX_OK) {
             continue;
         }
         if (rdmux_cq_poll(scene.cqs[1], &wc, 1) == 1 && wc.opcode == RDMUX_WC_DISCONNECTED) {
@@ -138,7 +147,7 @@ static void close_scene(void)
 /* An endpoint with two imports of the region. The key of one of them is unknown to all devices. */
 static void connect_again(void)
 {
-    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    struct rdmux_ep_attr attr = patient_attr();
     struct rdmux_token token;
     attr.paths = scene.provider;
     memset(scene.there, 0, SIZE);
@@ -406,7 +415,7 @@ static void a_guess_is_no_good_for_another_fabric(void)
     struct rdmux_fabric *fabric = NULL;
     struct rdmux_cq *cq = NULL;
     struct rdmux_ep *ep = NULL;
-    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    struct rdmux_ep_attr attr = patient_attr();
     bool is_good = true;
     attr.paths = scene.provider;
     must(rdmux_fabric_open(NULL, &fabric), "a fabric");
