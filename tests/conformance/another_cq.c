@@ -366,10 +366,10 @@ enum { WAKE_ROUNDS = 5, ASLEEP_MS = 20 };
 
 static void *await_moved(void *argument)
 {
-    const struct queue *queue = argument;
+    const struct side *side = argument;
     struct rdmux_wc wc = { .opcode = 0 };
     size_t count = 0;
-    EXPECT_OK(rdmux_cq_wait(queue->cq, &wc, 1, PATIENT_MS, &count));
+    EXPECT_OK(rdmux_cq_wait(side->queue.cq, &wc, 1, side->patient_ms, &count));
     EXPECT(count == 1 && wc.opcode == RDMUX_WC_MOVED, "%s came", wc_text(&wc));
     return NULL;
 }
@@ -408,7 +408,7 @@ static void wake_initiator(struct side *side)
     be_woken(side, moves ? &other : &side->queue);
     if (moves) {
         pthread_t thread;
-        EXPECT(pthread_create(&thread, NULL, await_moved, &side->queue) == 0, "no thread");
+        EXPECT(pthread_create(&thread, NULL, await_moved, side) == 0, "no thread");
         sleep_ms(ASLEEP_MS); /* it sleeps by now; if not, the case shows less */
         EXPECT_OK(rdmux_ep_move(side->ep, side->queue.cq));
         EXPECT(pthread_join(thread, NULL) == 0, "no join");
