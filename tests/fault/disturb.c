@@ -182,6 +182,7 @@ static void fork_now_and_then(struct life *life)
     if (life->steps % FORK_EVERY != 0 || life_children == FORKS_MAX) {
         return;
     }
+    uint64_t from_ms = now_ms();
     pid_t pid = fork();
     if (pid < 0) {
         wrong("no process");
@@ -189,6 +190,7 @@ static void fork_now_and_then(struct life *life)
     if (pid == 0) {
         be_child(life, child_count);
     }
+    life->until_ms += now_ms() - from_ms; /* the time of the call is not the library's */
     life_children++;
     children[child_count++] = pid;
 }

@@ -347,6 +347,10 @@ struct rdmux_ep_attr attr_of(const struct life *life, const struct side *side)
         attr.liveness_ms = LIVENESS_MS;
         attr.setup_timeout_ms = LIFE_MS / 2;
         attr.path_timeout_ms = PATH_MS;
+    } else {
+        /* Only the limit of the life ends it: children and signals take their time in the set-up. */
+        attr.setup_timeout_ms = PATIENT_MS;
+        attr.path_timeout_ms = PATIENT_MS;
     }
     return attr;
 }
