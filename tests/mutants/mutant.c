@@ -358,7 +358,7 @@ static void mutant_ep_close(struct rdmux_provider_ep *ep)
     mutant_cq_of(ep->cq)->touched = mutant->touched;
     (void)__atomic_sub_fetch(mutant->accepts ? &acceptors : &connectors, 1, __ATOMIC_SEQ_CST);
     if (is(MUTANT_close_slow)) {
-        sleep_ms(300);
+        sleep_ms(600); /* a case allows 10 ms, and four times what a sleeper is late */
     }
     toy_provider.ep_close(ep);
     for (uint64_t at = mutant->head; at != mutant->tail; at++) {
