@@ -116,7 +116,8 @@ mistakes_are_told_with_what_there_is() {
 reports_of_failed_commands_have_the_error() {
     mkdir -p "$scratch/machine/sys" "$scratch/machine/proc"
     start_server # the log of the other one has tests of earlier cases
-    run perf "$address" --op write --test rate --size 8:16M --seconds 1 --json >"$scratch/out" 2>"$scratch/err" &
+    run perf "$address" --op write --test rate --size 8:16M --seconds 1 --json \
+        >"$scratch/out" 2>"$scratch/err" &
     local client=$!
     started+=("$client")
     # The next size is measured once the first one is.
