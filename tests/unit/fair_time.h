@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Measures durations fairly on a busy machine, which wakes threads late. A thread that only sleeps
- * measures how late it is woken, and upper bounds do not count that lateness. A wait for an event
+/* Measures durations fairly on a busy machine, which wakes threads late and lets them wait for a
+ * processor. A thread that only sleeps measures how late it is woken; that thread is woken before
+ * those that compute, whose waits the kernel counts. Upper bounds count neither. A wait for an event
  * that does not come takes as long here as by the clock. */
 #ifndef RDMUX_TESTS_FAIR_TIME_H
 #define RDMUX_TESTS_FAIR_TIME_H
 
+#include <dirent.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +15,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -27,6 +35,7 @@ static struct {
     pthread_t thread;
     unsigned spans;
     _Atomic bool over;
+    _Atomic pid_t id;
     _Atomic uint64_t due_ns;  /* end of the current nap */
     _Atomic uint64_t late_ns; /* lateness of all earlier naps */
 } fair_sleeper;
@@ -45,6 +54,7 @@ static inline uint64_t fair_lateness(uint64_t now_ns, uint64_t due_ns)
 
 static inline void *fair_sleep(void *none)
 {
+    atomic_store(&fair_sleeper.id, (pid_t)syscall(SYS_gettid));
     while (!atomic_load(&fair_sleeper.over)) {
         uint64_t due = atomic_load(&fair_sleeper.due_ns);
         struct timespec until = { .tv_sec = (time_t)(due / 1000000000),
@@ -75,9 +85,47 @@ static inline void fair_end(void)
     }
 }
 
+/* Returns the time during which the threads of this process were ready and had no processor, in
+ * all; 0 if the kernel does not count it. The sleeper's is left out: its lateness is that. */
+static inline uint64_t fair_waits_ns(void)
+{
+    uint64_t sum = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    const struct dirent *task = NULL;
+    while (tasks != NULL && (task = readdir(tasks)) != NULL) {
+        char path[64];
+        uint64_t ran;
+        uint64_t waited;
+        (void)snprintf(path, sizeof(path), "/proc/self/task/%.20s/schedstat", task->d_name);
+        FILE *file = fopen(path, "re");
+        if (file != NULL && fscanf(file, "%" SCNu64 " %" SCNu64, &ran, &waited) == 2 &&
+            strtol(task->d_name, NULL, 10) != atomic_load(&fair_sleeper.id)) {
+            sum += waited;
+        }
+        if (file != NULL) {
+            (void)fclose(file);
+        }
+    }
+    if (tasks != NULL) {
+        (void)closedir(tasks);
+    }
+    return sum;
+}
+
+static inline uint64_t fair_processor_ns(clockid_t clock)
+{
+    struct timespec used;
+    clock_gettime(clock, &used);
+    return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
+}
+
+/* What each counter was when the span began, or how much it has grown since. */
 struct span {
-    uint64_t clock_ns; /* when the span began */
-    uint64_t late_ns;  /* lateness of the sleeper at that time */
+    uint64_t clock_ns;
+    uint64_t late_ns;  /* of the sleeper */
+    uint64_t waits_ns; /* of all other threads */
+    uint64_t used_ns;  /* processor time of the process */
+    uint64_t own_ns;   /* processor time of the test's thread */
 };
 
 static inline struct span span_now(void)
@@ -85,6 +133,9 @@ static inline struct span span_now(void)
     struct span span = { .clock_ns = fair_clock_ns() };
     span.late_ns = atomic_load(&fair_sleeper.late_ns) +
                    fair_lateness(span.clock_ns, atomic_load(&fair_sleeper.due_ns));
+    span.waits_ns = fair_waits_ns();
+    span.used_ns = fair_processor_ns(CLOCK_PROCESS_CPUTIME_ID);
+    span.own_ns = fair_processor_ns(CLOCK_THREAD_CPUTIME_ID);
     return span;
 }
 
@@ -95,19 +146,53 @@ static inline struct span span_begin(void)
     return span_now();
 }
 
-/* Ends the span. The machine's lateness widens both bounds. */
-static inline void check_span(const char *what, struct span span, uint64_t least_ms,
-                              uint64_t most_ms)
+static inline uint64_t fair_growth(uint64_t now, uint64_t before)
+{
+    return now > before ? now - before : 0; /* a thread that ended takes its waits with it */
+}
+
+/* Ends the span. */
+static inline struct span span_end(struct span span)
 {
     struct span now = span_now();
     fair_end();
-    uint64_t took_ns = now.clock_ns - span.clock_ns;
-    uint64_t late_ns = now.late_ns > span.late_ns ? now.late_ns - span.late_ns : 0;
-    uint64_t fair_ns = took_ns > late_ns ? took_ns - late_ns : 0;
-    if ((took_ns + late_ns) / 1000000 < least_ms || fair_ns / 1000000 > most_ms) {
-        fail_msg("%s: %llu ms, of which the machine was late %llu; %llu to %llu are right", what,
-                 (unsigned long long)took_ns / 1000000, (unsigned long long)late_ns / 1000000,
-                 (unsigned long long)least_ms, (unsigned long long)most_ms);
+    return (struct span){
+        .clock_ns = now.clock_ns - span.clock_ns,
+        .late_ns = fair_growth(now.late_ns, span.late_ns),
+        .waits_ns = fair_growth(now.waits_ns, span.waits_ns),
+        .used_ns = fair_growth(now.used_ns, span.used_ns),
+        .own_ns = fair_growth(now.own_ns, span.own_ns),
+    };
+}
+
+/* Returns how long a span that has ended would have taken on an idle machine. The waits of all
+ * threads count, as threads work for each other by turns. Several may wait at once, and for each
+ * other, so that the sum may exceed the span: but what the process computed, spread over all
+ * processors, and what the test's thread computed, would have taken as long on an idle machine. */
+static inline uint64_t span_fair_ns(const struct span *took)
+{
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    uint64_t least_ns = took->used_ns / (uint64_t)(processors > 0 ? processors : 1);
+    uint64_t fair_ns = fair_growth(took->clock_ns, took->late_ns + took->waits_ns);
+    least_ns = took->own_ns > least_ns ? took->own_ns : least_ns;
+    least_ns = took->clock_ns < least_ns ? took->clock_ns : least_ns;
+    return fair_ns > least_ns ? fair_ns : least_ns;
+}
+
+/* Ends the span. The sleeper's lateness widens both bounds, the waits only the upper one. */
+static inline void check_span(const char *what, struct span span, uint64_t least_ms,
+                              uint64_t most_ms)
+{
+    struct span took = span_end(span);
+    if ((took.clock_ns + took.late_ns) / 1000000 < least_ms ||
+        span_fair_ns(&took) / 1000000 > most_ms) {
+        fail_msg("%s: %llu ms, of which the machine was late %llu, threads waited %llu in all, and "
+                 "the process computed %llu; %llu to %llu are right",
+                 what, (unsigned long long)took.clock_ns / 1000000,
+                 (unsigned long long)took.late_ns / 1000000,
+                 (unsigned long long)took.waits_ns / 1000000,
+                 (unsigned long long)took.used_ns / 1000000, (unsigned long long)least_ms,
+                 (unsigned long long)most_ms);
     }
 }
 

@@ -2,6 +2,7 @@
 /* Handover of a completion queue between the application that polls and the service thread that
  * works while the application is away, and the service thread's wake-ups. */
 #include "tests/unit/api_pair.h"
+#include "tests/unit/fair_time.h"
 
 #include <dirent.h>
 #include <pthread.h>
@@ -45,16 +46,14 @@ static uint64_t poll_for_ms(struct rdmux_cq *cq, unsigned ms)
     return gaps;
 }
 
-/* a writes, reads and adds in b's region. Returns how long the slowest took, in ms. */
-static uint64_t check_one_sided(struct pair *pair, struct rdmux_remote *remote,
-                                unsigned char *bytes, uint64_t number)
+/* a writes, reads and adds in b's region. */
+static void check_one_sided(struct pair *pair, struct rdmux_remote *remote, unsigned char *bytes,
+                            uint64_t number)
 {
-    uint64_t slowest = 0;
     uint64_t read_back = 0;
     uint64_t before = 0;
     uint64_t *word = (uint64_t *)(void *)(bytes + 64);
     for (int i = 0; i < 3; i++) {
-        uint64_t begin = now_ms();
         if (i == 0) {
             CHECK_OK(rdmux_write(pair->a, &number, sizeof(number), NULL, remote, 64, NULL,
                                  RDMUX_PLACED));
@@ -70,10 +69,7 @@ static uint64_t check_one_sided(struct pair *pair, struct rdmux_remote *remote,
             assert_int_equal(before, number);
             assert_int_equal(*word, number + 5);
         }
-        uint64_t took = now_ms() - begin;
-        slowest = took > slowest ? took : slowest;
     }
-    return slowest;
 }
 
 static struct rdmux_mr *make_region(struct rdmux_fabric *fabric)
@@ -155,20 +151,24 @@ static void a_polling_application_owns_its_cq_and_the_service_thread_serves_whil
 static void the_service_thread_serves_a_cq_within_ten_milliseconds_of_the_last_call(void **state)
 {
     (void)state;
+    enum { BACK_MS = 1 };
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
         struct pair pair;
         open_pair(&pair, all_paths[i], NULL);
         struct rdmux_mr *mr = make_region(pair.fabric_b);
         struct rdmux_remote *remote = import_region(pair.a, mr);
-        uint64_t best = UINT64_MAX;
-        /* The best of some: the machine may have other things to do. */
+        uint64_t best_ns = UINT64_MAX;
         for (int trial = 0; trial < 8; trial++) {
-            poll_for_ms(pair.cq_b, 12);
-            uint64_t took = check_one_sided(&pair, remote, rdmux_mr_addr(mr), 7);
-            best = took < best ? took : best;
+            (void)poll_for_ms(pair.cq_b, 12);
+            struct span span = span_begin();
+            (void)poll_for_ms(pair.cq_b, BACK_MS); /* it takes a while to begin a span */
+            check_one_sided(&pair, remote, rdmux_mr_addr(mr), 7);
+            struct span took = span_end(span);
+            uint64_t fair_ns = span_fair_ns(&took);
+            best_ns = fair_ns < best_ns ? fair_ns : best_ns;
         }
-        if (best > SERVED_MS * SLACK) {
-            fail_msg("%s: %llu ms", all_paths[i], (unsigned long long)best);
+        if (best_ns / 1000000 > (BACK_MS + SERVED_MS) * SLACK) {
+            fail_msg("%s: %llu ms", all_paths[i], (unsigned long long)best_ns / 1000000);
         }
         rdmux_mr_deregister(mr);
         close_pair(&pair);
