@@ -531,7 +531,8 @@ static void a_denied_access_is_reported_in_time(void **state)
 
 /* ---------------------------------------------------------------------------- reads that linger */
 
-enum { REVOCATION_MS = 100 }; /* the longest that an answer of the peer's is waited for */
+/* As in api/object/revoke.c: the longest that one answer of the peer's is waited for. */
+enum { REVOKE_WAIT_MS = 100 };
 
 /* The device keeps answering reads after a key is invalid, until it is polled once, or forever. b
  * imports from it; another pair does not. */
@@ -572,7 +573,8 @@ static void check_that_it_lives(struct scene *scene, struct rdmux_ep *from, stru
  * endpoint. */
 static void check_read_no_more(struct scene *scene, struct span span)
 {
-    check_span("revocation", span, 0, REVOCATION_MS);
+    /* To revoke, to drain, and to end the endpoint. */
+    check_span("revocation", span, 0, 3 * REVOKE_WAIT_MS * SLACK);
     if (device.flushes == 1) {
         check_that_it_lives(scene, scene->pair.a, scene->pair.b);
     } else {
