@@ -16,6 +16,9 @@ enum {
     INTRODUCED = 2500,       /* less where descriptors are few: each is two of this process */
     HOSTS = 20,              /* source addresses, if there are several */
     GOOD = 10,
+    /* All of them: if the backlog is full, the kernel drops a first packet, which is sent again
+     * after a second. */
+    BACKLOG = 65535,
 };
 
 /* Pages of this process that are in memory, in bytes. */
@@ -77,7 +80,9 @@ static void good_peers_connect_beside_thousands_that_repeat_an_offer(void **stat
     size_t count = room_for_introduced();
     int *fds = calloc(count, sizeof(*fds));
     uint8_t *opening = malloc(OPENING_MAX);
-    struct scene *scene = set_scene(NULL);
+    struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
+    attr.backlog = BACKLOG;
+    struct scene *scene = set_scene(&attr);
     (void)state;
     assert_non_null(fds);
     assert_non_null(opening);
