@@ -403,6 +403,8 @@ static struct rdmux_wc *drain_events_of_cq(struct rdmux_ep *own, struct rdmux_wc
 {
     if ((own->events & RDMUX_EVENT_WOKEN) != 0 && at != end) {
         own->events &= ~(uint32_t)RDMUX_EVENT_WOKEN;
+        /* Wakes that came after the service thread had noted one are of this entry, too. */
+        atomic_store(&own->cq->is_woken, 0);
         fill_event(at++, NULL, RDMUX_WC_WOKEN, RDMUX_OK, own->cq);
     }
     while (at != end && !rdmux_list_empty(&own->cq->low_srqs)) {

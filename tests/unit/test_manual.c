@@ -417,6 +417,26 @@ static void the_programs_own_thread_may_be_the_service_thread(void **state)
     }
 }
 
+/* Rule 13.13: the cq's other owner may take note of the first wake before the second. */
+static void wakes_around_a_turn_of_progress_are_one_entry(void **state)
+{
+    (void)state;
+    struct pair pair;
+    struct rdmux_wc wc;
+    open_sides(&pair, "tcp", MANUAL, MANUAL);
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(rdmux_cq_wake(pair.cq_a));
+        make_progress(&pair);
+        CHECK_OK(rdmux_cq_wake(pair.cq_a));
+        assert_int_equal(rdmux_cq_poll(pair.cq_a, &wc, 1), 1);
+        assert_int_equal(wc.opcode, RDMUX_WC_WOKEN);
+        assert_int_equal(rdmux_cq_poll(pair.cq_a, &wc, 1), 0);
+        make_progress(&pair);
+        assert_int_equal(rdmux_cq_poll(pair.cq_a, &wc, 1), 0);
+    }
+    close_pair(&pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -429,6 +449,7 @@ int main(void)
         cmocka_unit_test(a_program_without_calls_notices_the_end_at_its_next_call),
         cmocka_unit_test(a_region_is_revoked_without_library_threads),
         cmocka_unit_test(the_programs_own_thread_may_be_the_service_thread),
+        cmocka_unit_test(wakes_around_a_turn_of_progress_are_one_entry),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
