@@ -190,8 +190,8 @@ static bool may_send_next(const struct framed_ep *ep)
     return ep->unsent == NULL && ep->bodies_given == ep->bodies_due;
 }
 
-/* Returns whether the next message is to be held back for now. Nobody may poll for long while the cq
- * is armed. */
+/* Returns whether the next message waits for bodies to leave. It does not while the cq is armed, as
+ * nobody may poll for long then. */
 static bool is_busy_with_bodies(const struct framed_ep *ep)
 {
     return ep->bodies_given - ep->bodies_sent >= BODIES_AHEAD && !framed_cq_of(ep)->is_armed &&

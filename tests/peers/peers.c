@@ -16,9 +16,10 @@
  * late; and the kernel counts the time during which threads were ready and had no processor
  * (schedstat), those of the measuring process since the fault, those of the peer before.
  */
+#include "tests/run_delay.h"
+
 #include <rdmux/rdmux.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -350,33 +351,6 @@ static void *sleep_again_and_again(void *user)
     return user;
 }
 
-/* Returns the time during which the threads of a process were ready and had no processor, in all; 0
- * if the kernel does not count it. */
-static uint64_t waits_ns(pid_t pid)
-{
-    char path[512];
-    uint64_t sum = 0;
-    (void)snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-    DIR *tasks = opendir(path);
-    const struct dirent *task = NULL;
-    while (tasks != NULL && (task = readdir(tasks)) != NULL) {
-        uint64_t ran;
-        uint64_t waited;
-        (void)snprintf(path, sizeof(path), "/proc/%d/task/%s/schedstat", (int)pid, task->d_name);
-        FILE *file = fopen(path, "re");
-        if (file != NULL && fscanf(file, "%" SCNu64 " %" SCNu64, &ran, &waited) == 2) {
-            sum += waited;
-        }
-        if (file != NULL) {
-            (void)fclose(file);
-        }
-    }
-    if (tasks != NULL) {
-        (void)closedir(tasks);
-    }
-    return sum;
-}
-
 /* Milliseconds between two samples, without threads that have ended since. */
 static double waited_ms(const uint64_t looks_ns[2])
 {
@@ -480,8 +454,8 @@ static void forget_peers(struct peer *peers)
 
 static void look_at_waits(struct peer *peer)
 {
-    peer->its_waits_ns[1] = waits_ns(peer->pid);
-    peer->our_waits_ns[0] = waits_ns(getpid());
+    peer->its_waits_ns[1] = run_delay_ns(peer->pid, 0);
+    peer->our_waits_ns[0] = run_delay_ns(getpid(), 0);
 }
 
 static void break_network(struct peer *peers)
@@ -600,7 +574,7 @@ static void take(const struct rdmux_wc *wc)
     if (wc->opcode == RDMUX_WC_DISCONNECTED) {
         check_end(peer, wc);
         peer->noticed_ns = now_ns();
-        peer->our_waits_ns[1] = waits_ns(getpid());
+        peer->our_waits_ns[1] = run_delay_ns(getpid(), 0);
         return;
     }
     peer->completed += wc->opcode == RDMUX_WC_SEND || wc->opcode == RDMUX_WC_RECV;
@@ -699,7 +673,7 @@ static void run_round(void)
         uint64_t after_us = options.liveness * 1000 / 4 +
                             (uint64_t)random() % (options.liveness * 1000 / 2);
         peers[i].fault_due_ns = now_ns() + after_us * 1000;
-        peers[i].its_waits_ns[0] = waits_ns(peers[i].pid);
+        peers[i].its_waits_ns[0] = run_delay_ns(peers[i].pid, 0);
     }
     atomic_store(&sleeper.worst_ns, 0);
     pthread_t breaker;

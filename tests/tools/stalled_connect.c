@@ -8,16 +8,16 @@
  *
  * The limits are of time in which the machine lets this process run: see moment_now().
  */
+#include "tests/run_delay.h"
 #include "tests/tools/acceptor.h"
 
-#include <dirent.h>
-#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     PATIENT_MS = 120000,
@@ -95,37 +95,11 @@ static void watch_machine(void)
     }
 }
 
-/* Returns the time in which threads of this process were ready and had no processor; 0 if the
- * kernel does not count it. */
-static uint64_t waits_ms(void)
-{
-    uint64_t sum_ns = 0;
-    DIR *tasks = opendir("/proc/self/task");
-    const struct dirent *task = NULL;
-    while (tasks != NULL && (task = readdir(tasks)) != NULL) {
-        char path[512];
-        uint64_t ran_ns;
-        uint64_t waited_ns;
-        (void)snprintf(path, sizeof(path), "/proc/self/task/%s/schedstat", task->d_name);
-        FILE *file = fopen(path, "re");
-        if (file != NULL && fscanf(file, "%" SCNu64 " %" SCNu64, &ran_ns, &waited_ns) == 2) {
-            sum_ns += waited_ns;
-        }
-        if (file != NULL) {
-            (void)fclose(file);
-        }
-    }
-    if (tasks != NULL) {
-        (void)closedir(tasks);
-    }
-    return sum_ns / 1000000;
-}
-
 /* What counts is the difference of two: in it the naps are up to one nap more or less than there
  * should have been. */
 static struct moment moment_now(void)
 {
-    struct moment now = { .lost_ms = waits_ms() };
+    struct moment now = { .lost_ms = run_delay_ns(getpid(), 0) / 1000000 };
     now.at_ms = now_ms();
     uint64_t slept_ms = atomic_load(&naps) * NAP_MS;
     uint64_t passed_ms = now.at_ms - naps_began_ms;

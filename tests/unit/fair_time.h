@@ -6,8 +6,8 @@
 #ifndef RDMUX_TESTS_FAIR_TIME_H
 #define RDMUX_TESTS_FAIR_TIME_H
 
-#include <dirent.h>
-#include <inttypes.h>
+#include "tests/run_delay.h"
+
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,8 +15,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <time.h>
@@ -85,33 +83,6 @@ static inline void fair_end(void)
     }
 }
 
-/* Returns the time during which the threads of this process were ready and had no processor, in
- * all; 0 if the kernel does not count it. The sleeper's is left out: its lateness is that. */
-static inline uint64_t fair_waits_ns(void)
-{
-    uint64_t sum = 0;
-    DIR *tasks = opendir("/proc/self/task");
-    const struct dirent *task = NULL;
-    while (tasks != NULL && (task = readdir(tasks)) != NULL) {
-        char path[64];
-        uint64_t ran;
-        uint64_t waited;
-        (void)snprintf(path, sizeof(path), "/proc/self/task/%.20s/schedstat", task->d_name);
-        FILE *file = fopen(path, "re");
-        if (file != NULL && fscanf(file, "%" SCNu64 " %" SCNu64, &ran, &waited) == 2 &&
-            strtol(task->d_name, NULL, 10) != atomic_load(&fair_sleeper.id)) {
-            sum += waited;
-        }
-        if (file != NULL) {
-            (void)fclose(file);
-        }
-    }
-    if (tasks != NULL) {
-        (void)closedir(tasks);
-    }
-    return sum;
-}
-
 static inline uint64_t fair_processor_ns(clockid_t clock)
 {
     struct timespec used;
@@ -133,7 +104,8 @@ static inline struct span span_now(void)
     struct span span = { .clock_ns = fair_clock_ns() };
     span.late_ns = atomic_load(&fair_sleeper.late_ns) +
                    fair_lateness(span.clock_ns, atomic_load(&fair_sleeper.due_ns));
-    span.waits_ns = fair_waits_ns();
+    /* without the sleeper, whose lateness is that */
+    span.waits_ns = run_delay_ns(getpid(), atomic_load(&fair_sleeper.id));
     span.used_ns = fair_processor_ns(CLOCK_PROCESS_CPUTIME_ID);
     span.own_ns = fair_processor_ns(CLOCK_THREAD_CPUTIME_ID);
     return span;
