@@ -84,7 +84,8 @@ static bool told_to_end(struct demo *demo)
 
 /* In a child: it does not outlive the demo. A terminal sends its signals to all processes of the
  * demo. The children leave them to the parent, which ends the children in order: the server last, so
- * that it removes what both ends share. */
+ * that it removes what both ends share. A signalfd reads ignored signals, too: the worker then stops
+ * to measure, and the server has a process group of its own, which the terminal leaves out. */
 static void become_child(const struct demo *demo, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -124,7 +125,7 @@ static void stop_child(pid_t *child)
 static void become_server(const struct demo *demo, int output, pid_t parent)
 {
     become_child(demo, parent);
-    if (dup2(output, STDOUT_FILENO) < 0) {
+    if (setpgid(0, 0) != 0 || dup2(output, STDOUT_FILENO) < 0) {
         _exit(TOOL_FAILED);
     }
     int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);

@@ -915,7 +915,10 @@ a_signal_ends_the_demo() {
         wait_until demo_under_way "$step"
         mapfile -t children < <(pgrep -P "$demo")
         case $whom in
-        all) kill "-$signal" -- "-$demo" ;; # as a terminal does
+        all) # as a terminal does; the server is to end last, and so not by that
+            ! pgrep -g "$demo" -f ' serve ' >/dev/null || fail 'a terminal signals the server, too'
+            kill "-$signal" -- "-$demo"
+            ;;
         *) kill "-$signal" "$demo" ;;
         esac
         ends "$demo" "$end_limit"
