@@ -68,11 +68,11 @@ enum {
     FRAMED_HEAD_SIZE = 16,
     FRAMED_ADDRESS_MAX = RDMUX_DESCRIPTION_MAX - FRAMED_HEAD_SIZE,
     FRAMED_ANSWERS = 32, /* reads and atomics of one side that may be unanswered */
-    FRAMED_BODY_MAX = 256 << 10,
-    FRAMED_PART_MAX = 32 << 10, /* bytes of a body that a lane's memory holds beside others */
-    FRAMED_BODIES = 64,         /* bodies of one side that may be announced and not sent */
-    FRAMED_EXPECTED = 8,        /* bodies that the receiving lane may have to receive at a time */
-    FRAMED_PIECES_MAX = 8,      /* pieces of memory of a body */
+    FRAMED_BODY_MAX = 1 << 20,
+    FRAMED_PART_MAX = 128 << 10, /* bytes of a body that a lane's memory holds beside others */
+    FRAMED_BODIES = 64,          /* bodies of one side that may be announced and not sent */
+    FRAMED_EXPECTED = 8,         /* bodies that the receiving lane may have to receive at a time */
+    FRAMED_PIECES_MAX = 8,       /* pieces of memory of a body */
 };
 
 _Static_assert(FRAMED_EXPECTED *FRAMED_PART_MAX <= FRAMED_BODY_MAX, "see receive_body");
@@ -117,9 +117,12 @@ struct framed_lane_ops {
      * used), aligned to 8 bytes, or NULL: all are under way. The layer sends it in the end.
      * [data path] */
     uint8_t *(*take)(struct framed_ep *ep);
-    /* Sends the first length bytes of memory that take() gave. RDMUX_OK: the lane calls
+    /* For lanes with bodies, else NULL. The same for a body that is copied first: memory of
+     * ep->copy_max bytes. [data path] */
+    uint8_t *(*take_copy)(struct framed_ep *ep);
+    /* Sends the first length bytes of memory that take() or take_copy() gave. RDMUX_OK: the lane calls
      * rdmux_framed_sent() when the library no longer reads it, perhaps within this call; from then
-     * on take() may give it again. RDMUX_AGAIN: not now; the layer calls it again at the next poll,
+     * on it may be given again. RDMUX_AGAIN: not now; the layer calls it again at the next poll,
      * and after FRAMED_TICK_NS if nobody polls. RDMUX_IO: the lane has failed and called
      * rdmux_framed_failed(). [data path] */
     enum rdmux_status (*send)(struct framed_ep *ep, uint8_t *message, uint32_t length);
@@ -166,6 +169,7 @@ struct framed_cq {
     bool is_ticking;
     int timer;
     uint32_t polls;           /* since the cq was armed */
+    uint32_t vain_polls;      /* since one found work */
     uint32_t asked;           /* endpoints whose peers were asked to ring, and did not answer yet */
     struct rdmux_list rung;   /* endpoints whose peers ring */
     struct rdmux_list hushed; /* endpoints whose peers do not */
@@ -260,6 +264,7 @@ struct framed_ep {
     bool rings;
     /* 0: no bodies; else the most pieces of one. The lane's open may set it. */
     uint32_t body_pieces;
+    uint32_t copy_max; /* bytes of a body that is copied first, at most FRAMED_PART_MAX */
     /* The library may read a body after stop: bodies that are sent are copied into memory of the
      * lane first. The lane's open may set it. */
     bool copies_bodies;

@@ -9,7 +9,10 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-enum { POLLS_UNTIL_HUSH = 4096 }; /* some hundreds of microseconds of polling in vain */
+enum {
+    POLLS_UNTIL_HUSH = 4096, /* some hundreds of microseconds of polling in vain */
+    POLLS_UNTIL_SLEEP = 64,  /* the same, about a hundred */
+};
 
 static struct framed_cq *framed_cq(struct rdmux_provider_cq *cq)
 {
@@ -213,6 +216,7 @@ size_t rdmux_framed_poll(struct rdmux_provider_cq *base, size_t budget)
     if (!rdmux_list_empty(&cq->attention)) {
         did += attend_all(cq);
     }
+    cq->vain_polls = did > 0 ? 0 : cq->vain_polls + 1;
     return did;
 }
 
@@ -222,7 +226,9 @@ enum rdmux_status rdmux_framed_arm(struct rdmux_provider_cq *base)
     if (!rdmux_list_empty(&cq->attention) && attend_all(cq) > 0) {
         return RDMUX_AGAIN;
     }
-    if (!rdmux_list_empty(&cq->attention)) {
+    /* Without wake-ups the next look is a tick away, and where work was found, more is likely. */
+    if (!rdmux_list_empty(&cq->attention) ||
+        (cq->has_no_wake && cq->vain_polls < POLLS_UNTIL_SLEEP)) {
         return RDMUX_AGAIN;
     }
     cq->polls = 0;

@@ -359,14 +359,14 @@ static uint32_t body_size(const struct framed_ep *ep, const struct rdmux_request
 {
     const bool is_write = request->op == RDMUX_OP_WRITE || request->op == RDMUX_OP_WRITE_IMM;
     uint32_t most = is_write ? FRAMED_PART_MAX : FRAMED_BODY_MAX;
-    most = ep->copies_bodies && ep->send_max < most ? ep->send_max : most;
+    most = ep->copies_bodies && ep->copy_max < most ? ep->copy_max : most;
     return left < most ? (uint32_t)left : most;
 }
 
 /* Takes the memory that the next body needs. False: there is none now. */
 static bool take_copy(struct framed_ep *ep, uint8_t **copy)
 {
-    *copy = ep->copies_bodies ? ep->lane->take(ep) : NULL;
+    *copy = ep->copies_bodies ? ep->lane->take_copy(ep) : NULL;
     return *copy != NULL || !ep->copies_bodies;
 }
 
@@ -459,7 +459,7 @@ static bool put_data(struct framed_ep *ep, struct framed_answer *answer)
         !make_room(ep, FRAMED_HEADER_MIN + framed_padded(least), longest)) {
         return false;
     }
-    uint64_t size = as_body ? ep->send_max : room_of(ep, longest) - FRAMED_HEADER_MIN;
+    uint64_t size = as_body ? ep->copy_max : room_of(ep, longest) - FRAMED_HEADER_MIN;
     size = left < size ? left : size & ~UINT64_C(7);
     void *addr = NULL;
     enum rdmux_status status = rdmux_target_enter(
@@ -472,7 +472,7 @@ static bool put_data(struct framed_ep *ep, struct framed_answer *answer)
         ep->is_refused = true;
         return true;
     }
-    uint8_t *body = as_body ? ep->lane->take(ep) : NULL;
+    uint8_t *body = as_body ? ep->lane->take_copy(ep) : NULL;
     if (as_body && body == NULL) {
         rdmux_target_leave(&ep->base);
         return false; /* rdmux_framed_sent() sees to it */

@@ -198,6 +198,10 @@ static size_t complete(const struct fi_cq_msg_entry *entry)
         ofi_message_push(&slab->free_sends, message);
         rdmux_framed_sent(&slab->ep->base);
         break;
+    case OFI_SEND_COPY:
+        ofi_message_push(&slab->free_copies, message);
+        rdmux_framed_sent(&slab->ep->base);
+        break;
     case OFI_SEND_BODY:
         rdmux_framed_body_sent(&slab->ep->base);
         break;

@@ -23,6 +23,7 @@ enum {
     OFI_WINDOW = 32,
     OFI_RECEIVES = OFI_WINDOW + FRAMED_UNCOUNTED,
     OFI_SENDS = OFI_WINDOW + FRAMED_UNCOUNTED,
+    OFI_COPIES = 8, /* bodies that are copied before they are sent */
     OFI_CQ_SIZE = 8192,
     OFI_BELL_MAX = 2, /* bytes of a bell's port */
     OFI_ADDRESS_MAX = FRAMED_ADDRESS_MAX - 8 - OFI_BELL_MAX,
@@ -55,6 +56,7 @@ struct ofi_cq {
 enum ofi_kind {
     OFI_SEND,
     OFI_RECEIVE,
+    OFI_SEND_COPY,
     OFI_SEND_BODY,
     OFI_RECEIVE_BODY,
 };
@@ -87,10 +89,13 @@ struct ofi_slab {
     bool has_bodies;
     struct ofi_message *kept; /* the framed part still reads it */
     uint8_t *collected;       /* memory for bodies, see receive_body */
-    uint32_t bodies_sent;     /* so far; the next one's context is at this number */
+    uint8_t *copied;          /* that of the copies: OFI_COPIES of FRAMED_PART_MAX */
+    struct ofi_message *free_copies;
+    uint32_t bodies_sent; /* so far; the next one's context is at this number */
     uint32_t bodies_received;
     struct ofi_message bodies_out[FRAMED_BODIES];
     struct ofi_message bodies_in[FRAMED_EXPECTED];
+    struct ofi_message copies[OFI_COPIES];
     struct ofi_message messages[OFI_RECEIVES + OFI_SENDS]; /* the receives first */
 };
 
@@ -143,6 +148,7 @@ enum rdmux_status rdmux_ofi_connect(struct framed_ep *ep, const uint8_t *peer, s
 enum rdmux_status rdmux_ofi_stop(struct framed_ep *base);
 void rdmux_ofi_close(struct framed_ep *base);
 uint8_t *rdmux_ofi_take(struct framed_ep *base);
+uint8_t *rdmux_ofi_take_copy(struct framed_ep *base);
 enum rdmux_status rdmux_ofi_send(struct framed_ep *base, uint8_t *bytes, uint32_t length);
 enum rdmux_status rdmux_ofi_send_body(struct framed_ep *base, const struct iovec *pieces,
                                       size_t count);

@@ -49,7 +49,8 @@ enum rdmux_status rdmux_ofi_slab_create(struct ofi_ep *ep)
     const int receives = pieces > 0 ? 1 : OFI_RECEIVES;
     const size_t head = (sizeof(struct ofi_slab) + 63) & ~(size_t)63;
     const size_t messages = (size_t)(receives + OFI_SENDS) * message_max;
-    const size_t size = head + messages + (pieces > 0 ? FRAMED_BODY_MAX : 0);
+    const size_t copies = (size_t)OFI_COPIES * FRAMED_PART_MAX;
+    const size_t size = head + messages + (pieces > 0 ? FRAMED_BODY_MAX + copies : 0);
     struct ofi_slab *slab = rdmux_provider_allocate(fabric, size);
     if (slab == NULL) {
         rdmux_provider_error("ofi: no memory for %zu bytes of messages", size);
@@ -66,6 +67,7 @@ enum rdmux_status rdmux_ofi_slab_create(struct ofi_ep *ep)
     slab->message_max = message_max;
     slab->has_bodies = pieces > 0;
     slab->collected = (uint8_t *)slab + head + messages;
+    slab->copied = slab->collected + FRAMED_BODY_MAX;
     for (int i = receives + OFI_SENDS - 1; i >= 0; i--) {
         struct ofi_message *message = &slab->messages[i];
         message->slab = slab;
@@ -81,8 +83,15 @@ enum rdmux_status rdmux_ofi_slab_create(struct ofi_ep *ep)
         slab->bodies_in[i].slab = slab;
         slab->bodies_in[i].kind = OFI_RECEIVE_BODY;
     }
+    for (int i = pieces > 0 ? OFI_COPIES - 1 : -1; i >= 0; i--) {
+        slab->copies[i].slab = slab;
+        slab->copies[i].kind = OFI_SEND_COPY;
+        slab->copies[i].bytes = slab->copied + (size_t)i * FRAMED_PART_MAX;
+        ofi_message_push(&slab->free_copies, &slab->copies[i]);
+    }
     ep->slab = slab;
     ep->base.body_pieces = (uint32_t)pieces;
+    ep->base.copy_max = FRAMED_PART_MAX;
     ep->base.copies_bodies = is_shm(domain->info);
     ep->base.message_max = message_max;
     ep->base.window = OFI_WINDOW;
@@ -150,24 +159,40 @@ void rdmux_ofi_slab_free_buried(struct ofi_cq *cq)
     }
 }
 
-uint8_t *rdmux_ofi_take(struct framed_ep *base)
+static uint8_t *take_from(struct ofi_message **list)
 {
-    struct ofi_slab *slab = ((struct ofi_ep *)base)->slab;
-    struct ofi_message *message = slab->free_sends;
+    struct ofi_message *message = *list;
     if (message == NULL) {
         return NULL;
     }
-    slab->free_sends = message->next;
+    *list = message->next;
     return message->bytes;
+}
+
+uint8_t *rdmux_ofi_take(struct framed_ep *base)
+{
+    return take_from(&((struct ofi_ep *)base)->slab->free_sends);
+}
+
+uint8_t *rdmux_ofi_take_copy(struct framed_ep *base)
+{
+    return take_from(&((struct ofi_ep *)base)->slab->free_copies);
+}
+
+/* Returns the message or the copy that has this memory. */
+static struct ofi_message *message_at(struct ofi_slab *slab, const uint8_t *bytes)
+{
+    return slab->has_bodies && bytes >= slab->copied
+               ? &slab->copies[(size_t)(bytes - slab->copied) / FRAMED_PART_MAX]
+               : &slab->messages[(size_t)(bytes - slab->messages[0].bytes) / slab->message_max];
 }
 
 enum rdmux_status rdmux_ofi_send(struct framed_ep *base, uint8_t *bytes, uint32_t length)
 {
     struct ofi_ep *ep = (struct ofi_ep *)base;
     struct ofi_slab *slab = ep->slab;
-    struct ofi_message
-        *message = &slab->messages[(size_t)(bytes - slab->messages[0].bytes) / slab->message_max];
-    const bool is_injected = length <= ep->inject_max;
+    struct ofi_message *message = message_at(slab, bytes);
+    const bool is_injected = length <= ep->inject_max && message->kind == OFI_SEND;
     ssize_t result = is_injected
                          ? fi_inject(ep->ep, bytes, length, ep->peer)
                          : fi_send(ep->ep, bytes, length, slab->desc, ep->peer, &message->context);

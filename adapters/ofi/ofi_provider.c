@@ -18,6 +18,7 @@ static const struct framed_lane_ops lane = {
     .describe = rdmux_ofi_describe,
     .connect = rdmux_ofi_connect,
     .take = rdmux_ofi_take,
+    .take_copy = rdmux_ofi_take_copy,
     .send = rdmux_ofi_send,
     .send_body = rdmux_ofi_send_body,
     .receive_body = rdmux_ofi_receive_body,

@@ -164,6 +164,7 @@ static inline enum rdmux_status lane_open(struct framed_ep *base)
     base->window = LANE_WINDOW;
     base->short_max = lanes_prefer_short ? LANE_SHORT_MAX : 0;
     base->body_pieces = lanes_have_bodies ? LANE_PIECES : 0;
+    base->copy_max = LANE_MESSAGE_MAX;
     base->copies_bodies = lanes_copy_bodies;
     return RDMUX_OK;
 }
@@ -294,6 +295,7 @@ static const struct framed_lane_ops lane_ops = {
     .describe = lane_describe,
     .connect = lane_connect,
     .take = lane_take,
+    .take_copy = lane_take,
     .send = lane_send,
     .send_body = lane_send_body,
     .receive_body = lane_receive_body,

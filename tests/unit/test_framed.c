@@ -19,6 +19,7 @@ enum {
     ALL_ACCESS = RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_ATOMIC,
     TURNS = 200,
     POLLS_UNTIL_HUSH = 4096,
+    POLLS_UNTIL_SLEEP = 64,
 };
 
 static struct end *a; /* connects */
@@ -792,6 +793,26 @@ static void peers_ring_only_for_a_cq_that_may_sleep(void **state)
     close_pair();
 }
 
+/* A tick of its timer is long: while work comes, it is not waited for. */
+static void a_sleeper_without_wake_ups_looks_on_while_there_is_work(void **state)
+{
+    (void)state;
+    open_pair(false, false);
+    a->cq->base.has_no_wake = true;
+    until_done(post(a, RDMUX_OP_WRITE, out, 8, 0, RDMUX_PLACED));
+    assert_int_equal(ops->arm(cq_of(a)), RDMUX_AGAIN);
+
+    for (int i = 0; i < POLLS_UNTIL_SLEEP; i++) {
+        turn();
+    }
+    assert_int_equal(ops->arm(cq_of(a)), RDMUX_OK);
+    assert_true(a->cq->base.is_ticking);
+    turn(); /* a tick, in vain */
+    assert_int_equal(ops->arm(cq_of(a)), RDMUX_OK);
+
+    close_pair();
+}
+
 static void a_peer_that_answers_no_ping_is_gone(void **state)
 {
     (void)state;
@@ -866,6 +887,7 @@ int main(void)
         cmocka_unit_test(no_request_may_begin_within_another),
         cmocka_unit_test(a_strangers_message_is_dropped),
         cmocka_unit_test(peers_ring_only_for_a_cq_that_may_sleep),
+        cmocka_unit_test(a_sleeper_without_wake_ups_looks_on_while_there_is_work),
         cmocka_unit_test(a_peer_that_answers_no_ping_is_gone),
         cmocka_unit_test(connection_data_of_another_version_is_refused),
     };
