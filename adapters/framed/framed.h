@@ -205,6 +205,7 @@ struct framed_body {
 
 /* The peer's send or write that is coming in. */
 struct framed_incoming {
+    uint64_t index; /* the request's number */
     bool is_open;
     bool is_send;
     uint8_t flags;

@@ -49,7 +49,7 @@ static void store(struct framed_ep *ep, const struct framed_incoming *in, const 
     enum rdmux_status status = rdmux_target_enter(&ep->base, in->key, in->offset + in->at, size,
                                                   RDMUX_ACCESS_REMOTE_WRITE, &addr);
     if (status != RDMUX_OK) {
-        rdmux_framed_refuse(ep, ep->requests_in - 1, status);
+        rdmux_framed_refuse(ep, in->index, status);
         return;
     }
     memcpy(addr, bytes, (size_t)size);
@@ -110,19 +110,41 @@ static bool expect(struct framed_ep *ep, const struct framed_expected *body)
     return (expected->is_alone && ep->expected_count > 1) || ask_for(ep, expected, pieces, count);
 }
 
-/* Returns whether the frame has to wait until the bodies before it have arrived. Only further bodies
- * of a request or of an answer need not: they are never the first to be refused. */
-static bool waits_for_bodies(struct framed_ep *ep, const struct framed_frame *frame)
+/* Returns whether the next receive is known and holds so many bytes. Shared receives are not known
+ * before they are taken. */
+static bool fits_next_receive(struct framed_ep *ep, uint64_t length)
 {
-    if (ep->expected_count == 0) {
+    struct rdmux_request *receive = NULL;
+    return rdmux_provider_next_receives(&ep->base, &receive) > 0 && length <= receive->length;
+}
+
+/* Returns whether the frame, which announces a body, fails in no way that could overtake the bodies
+ * before it. */
+static bool may_go_ahead(struct framed_ep *ep, const struct framed_frame *frame)
+{
+    const struct rdmux_request *read = ep->unanswered.first;
+    switch (frame->kind) {
+    case FRAMED_MORE:
+        return true;
+    case FRAMED_DATA:
+        return read != NULL && read->provider[FRAMED_DONE] < read->length;
+    case FRAMED_WRITE:
+        return !ep->in.is_open && !ep->is_refused && (frame->flags & FRAMED_IMM) == 0 &&
+               access_check(ep, frame, RDMUX_ACCESS_REMOTE_WRITE) == RDMUX_OK;
+    case FRAMED_SEND:
+        return !ep->in.is_open && !ep->is_refused && rdmux_credits_outstanding(&ep->given) > 0 &&
+               fits_next_receive(ep, frame->length);
+    default:
         return false;
     }
-    const struct rdmux_request *read = ep->unanswered.first;
-    const bool goes_on = frame->kind == FRAMED_MORE ||
-                         (frame->kind == FRAMED_DATA && read != NULL &&
-                          read->provider[FRAMED_DONE] < read->length);
-    return (frame->flags & FRAMED_BODY) == 0 || !goes_on || ep->expected_count == FRAMED_EXPECTED ||
-           newest_expected(ep)->is_alone;
+}
+
+/* Returns whether the frame has to wait until the bodies before it have arrived. */
+static bool waits_for_bodies(struct framed_ep *ep, const struct framed_frame *frame)
+{
+    return ep->expected_count > 0 &&
+           ((frame->flags & FRAMED_BODY) == 0 || ep->expected_count == FRAMED_EXPECTED ||
+            newest_expected(ep)->is_alone || !may_go_ahead(ep, frame));
 }
 
 /* ------------------------------------------------------------------------------ sends and writes */
@@ -186,6 +208,7 @@ static bool carry_payload(struct framed_ep *ep, const struct framed_frame *frame
         return message_is_too_long(ep, receive, frame);
     }
     struct framed_incoming *in = &ep->in;
+    in->index = index;
     in->is_open = true;
     in->is_send = is_send;
     in->flags = frame->flags;

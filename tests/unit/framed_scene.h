@@ -65,6 +65,7 @@ struct lane_ep {
     struct lane_message kept;
     struct lane_place places[FRAMED_EXPECTED]; /* oldest first */
     uint32_t place_count;
+    uint32_t most_places;            /* at a time */
     uint32_t collected;              /* bodies that came into the lane's memory */
     uint8_t memory[FRAMED_BODY_MAX]; /* for them */
 };
@@ -142,7 +143,7 @@ static inline size_t lane_progress(struct framed_cq *base, size_t budget)
         if (lane->place_count > 0) {
             did += lane_take_body(lane, message.body != NULL ? message.body : message.bytes,
                                   message.length);
-        } else {
+        } else if (lane->base.state < FRAMED_FAILED) {
             fake_expect(message.body == NULL && !rdmux_framed_keeps(&lane->base));
             lane->kept = message;
             did += rdmux_framed_arrived(&lane->base, lane->kept.bytes, message.length);
@@ -265,6 +266,8 @@ static inline enum rdmux_status lane_receive_body(struct framed_ep *base,
     fake_expect(count > 0 || lane->place_count == 0 || length <= FRAMED_PART_MAX);
     struct lane_place *place = &lane->places[lane->place_count++];
     *place = (struct lane_place){ .count = count, .length = length };
+    lane->most_places = lane->place_count > lane->most_places ? lane->place_count
+                                                              : lane->most_places;
     for (size_t i = 0; i < count; i++) {
         place->pieces[i] = pieces[i];
     }

@@ -464,6 +464,75 @@ static void a_lane_that_is_busy_gets_many_bodies_by_one_message(void **state)
     assert_int_equal(given, 2);
     assert_int_equal(a->lane->sent - before, 3);
     assert_int_equal(b->core->arrived_count, COUNT);
+    assert_int_equal(b->lane->most_places, COUNT - 2);
+    close_pair();
+}
+
+/* Opens a pair whose next requests of a share one message, behind two sends. Returns the second. */
+static const struct rdmux_request *open_busy_pair(void)
+{
+    open_pair(false, false);
+    (void)end_receive(b, in, LONG);
+    (void)end_receive(b, in, LONG);
+    (void)end_receive(b, in, LONG - 1);
+    turn();
+    turn();
+    a->lane->holds = true;
+    (void)post(a, RDMUX_OP_SEND, out, LONG, 0, 0);
+    return post(a, RDMUX_OP_SEND, out, LONG, 0, 0);
+}
+
+static void until_failed(enum rdmux_status status)
+{
+    a->lane->holds = false;
+    for (int i = 0; i < TURNS && a->core->failed == RDMUX_OK; i++) {
+        turn();
+    }
+    assert_int_equal(a->core->failed, status);
+}
+
+/* A frame that fails does not overtake the bodies before it. */
+static void a_failure_waits_for_the_bodies_before_it(void **state)
+{
+    (void)state;
+    static uint8_t key[RDMUX_TARGET_KEY_SIZE];
+    const struct rdmux_request *before = open_busy_pair();
+    const struct rdmux_request *good = post(a, RDMUX_OP_WRITE, out, BODY, 8, RDMUX_PLACED);
+    const struct rdmux_request *bad = post(a, RDMUX_OP_SEND, out, LONG, 0, RDMUX_PLACED);
+    until_failed(RDMUX_LENGTH);
+    assert_int_equal(before->status, RDMUX_OK);
+    assert_int_equal(good->done, 1);
+    assert_int_equal(good->status, RDMUX_OK);
+    assert_memory_equal(region + 8, out, BODY);
+    assert_int_equal(bad->status, RDMUX_LENGTH);
+    assert_int_equal(b->core->arrived_count, 3);
+    close_pair();
+
+    before = open_busy_pair();
+    good = post(a, RDMUX_OP_WRITE, out, BODY, 8, RDMUX_PLACED);
+    memcpy(a->remote.key, key, sizeof(key));
+    bad = post(a, RDMUX_OP_WRITE, out, BODY, 8, RDMUX_PLACED);
+    until_failed(RDMUX_DENIED);
+    assert_int_equal(before->status, RDMUX_OK);
+    assert_int_equal(good->status, RDMUX_OK);
+    assert_memory_equal(region + 8, out, BODY);
+    assert_int_equal(bad->status, RDMUX_DENIED);
+    close_pair();
+}
+
+/* The key dies when both writes were begun, before a body came: the first one is refused. */
+static void a_refusal_names_the_request_of_the_body(void **state)
+{
+    (void)state;
+    (void)open_busy_pair();
+    const struct rdmux_request *first = post(a, RDMUX_OP_WRITE, out, BODY, 8, RDMUX_PLACED);
+    const struct rdmux_request *second = post(a, RDMUX_OP_WRITE, out, BODY, 8, RDMUX_PLACED);
+    fake_regions[0].dies_after = 4;
+    until_failed(RDMUX_DENIED);
+    assert_int_equal(first->done, 1);
+    assert_int_equal(first->status, RDMUX_DENIED);
+    assert_int_equal(second->done, 0); /* the core ends it */
+    assert_int_equal(region[8], 0);
     close_pair();
 }
 
@@ -901,6 +970,8 @@ int main(void)
         cmocka_unit_test(a_request_keeps_its_bytes_until_its_body_has_left),
         cmocka_unit_test(a_body_that_comes_late_is_acknowledged),
         cmocka_unit_test(a_lane_that_is_busy_gets_many_bodies_by_one_message),
+        cmocka_unit_test(a_failure_waits_for_the_bodies_before_it),
+        cmocka_unit_test(a_refusal_names_the_request_of_the_body),
         cmocka_unit_test(bodies_without_room_wait_in_the_core),
         cmocka_unit_test(a_body_by_a_dead_key_is_dropped),
         cmocka_unit_test(a_body_of_another_length_ends_the_endpoint),
