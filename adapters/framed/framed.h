@@ -29,6 +29,9 @@
  * thread of the library's own: such a thread notes what happened where progress() finds it, and
  * writes to an eventfd that is in framed_cq.epoll.
  *
+ * System calls are the library's own. The layer counts one for each message and body, which is what
+ * they take over a socket.
+ *
  * Flow. The receiving lane always has framed_ep.window + FRAMED_UNCOUNTED receives posted, or as
  * many messages kept by its library; the layer never has more than that under way. A message is
  * handled within rdmux_framed_arrived(), so its memory is free for the next receive on return.

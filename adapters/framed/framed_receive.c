@@ -487,6 +487,7 @@ size_t rdmux_framed_arrived(struct framed_ep *ep, const uint8_t *message, size_t
 {
     struct framed_prefix prefix;
     size_t did = 1;
+    ep->base.system_calls++;
     /* Over a connectionless lane the connector's greeting may come before ep_connect. */
     if (ep->state > FRAMED_CONNECTED) {
         return did;
@@ -513,6 +514,7 @@ size_t rdmux_framed_arrived(struct framed_ep *ep, const uint8_t *message, size_t
 size_t rdmux_framed_body_arrived(struct framed_ep *ep, const uint8_t *bytes, size_t length)
 {
     size_t did = 1;
+    ep->base.system_calls++;
     if (ep->state > FRAMED_CONNECTED || ep->expected_count == 0) {
         return did;
     }

@@ -155,6 +155,7 @@ static void give_bodies(struct framed_ep *ep)
             return;
         }
         ep->bodies_given++;
+        ep->base.system_calls++;
         forget_messages(ep);
     }
 }
@@ -165,6 +166,7 @@ static void message_send(struct framed_ep *ep, uint8_t *message, uint32_t length
     rdmux_framed_began(ep); /* first: the lane may report it at once */
     enum rdmux_status status = ep->lane->send(ep, message, length);
     if (status == RDMUX_OK) {
+        ep->base.system_calls++;
         ep->bodies_due = ep->bodies_made;
         give_bodies(ep);
         return;

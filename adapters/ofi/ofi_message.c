@@ -196,7 +196,6 @@ enum rdmux_status rdmux_ofi_send(struct framed_ep *base, uint8_t *bytes, uint32_
     ssize_t result = is_injected
                          ? fi_inject(ep->ep, bytes, length, ep->peer)
                          : fi_send(ep->ep, bytes, length, slab->desc, ep->peer, &message->context);
-    base->base.system_calls++;
     if (result == -FI_EAGAIN) {
         return RDMUX_AGAIN;
     }
@@ -224,7 +223,6 @@ enum rdmux_status rdmux_ofi_send_body(struct framed_ep *base, const struct iovec
                          ? fi_send(ep->ep, pieces[0].iov_base, pieces[0].iov_len, NULL, ep->peer,
                                    &message->context)
                          : fi_sendv(ep->ep, pieces, NULL, count, ep->peer, &message->context);
-    base->base.system_calls++;
     if (result == -FI_EAGAIN) {
         return RDMUX_AGAIN;
     }
