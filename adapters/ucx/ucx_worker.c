@@ -122,10 +122,11 @@ size_t rdmux_ucx_progress(struct framed_cq *base, size_t budget)
     size_t steps = 0;
     unsigned step;
     cq->work = 0;
+    /* The step after the one that brought messages only has UCX look at its network once more. */
     do {
         step = cq->calls->ucp_worker_progress(cq->worker);
         steps += step;
-    } while (step > 0 && cq->work + steps < budget);
+    } while (step > 0 && cq->work == 0 && steps < budget);
     if (!rdmux_list_empty(&cq->ending)) {
         rdmux_ucx_peers_end(cq);
     }
