@@ -533,11 +533,6 @@ static bool direction_fits(struct plan *plan)
                    name);
         return false;
     }
-    if (plan->reverse && plan->iterations_given) {
-        tool_error(command_name,
-                   "--iterations: with --reverse the server posts until it is told; use --seconds");
-        return false;
-    }
     return true;
 }
 
@@ -682,7 +677,8 @@ int tool_perf_main(int argc, char **argv)
           .min = 1,
           .max = UINT64_C(1) << 48,
           .argument = "N",
-          .help = "number of operations of each endpoint, instead of a duration" },
+          .help = "number of operations of each endpoint, instead of a duration;\n"
+                  "with --reverse and --both at least so many of each side" },
         { .name = "interval",
           .kind = OPTION_SECONDS,
           .seconds = &perf->interval,

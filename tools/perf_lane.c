@@ -29,6 +29,9 @@ enum {
     WAIT_MS = 100,            /* longest sleep, then the stop flag is read */
     ALARM_STEP_MAX = 1 << 16,
     TURNS_PER_CLOCK = 16, /* polls between two clock reads while only the server posts */
+    /* The server's notices are 10 ms apart at least, and its warm-up takes 20 ms: this one comes
+     * after it. */
+    FIRST_MEASURED_NOTICE = 3,
 };
 static const uint64_t warm_up_limit_ns = 50000000;
 static const uint64_t rate_warm_up_ns = 20000000;
@@ -182,6 +185,10 @@ static bool take_message(struct perf_lane *perf, const struct rdmux_wc *wc)
     } else if (is_notice(perf, wc)) {
         perf->server_started = true;
         perf->acknowledged += (uint32_t)(wc->imm - (uint32_t)perf->acknowledged);
+        if (perf->notices < FIRST_MEASURED_NOTICE) {
+            perf->notices++;
+            perf->first_acknowledged = perf->acknowledged;
+        }
     } else {
         take_answer(perf, wc, wc->context);
     }
@@ -664,6 +671,29 @@ static bool post_notice(struct perf_lane *perf, uint32_t count)
     }
 }
 
+/* Returns whether the server has done count operations of the measurement, as far as this side
+ * knows. */
+static bool server_has_done(const struct perf_lane *lane, uint64_t count)
+{
+    if (perf_op_arrives(lane->request.op)) {
+        return lane->answers - lane->first_answers >= count;
+    }
+    return lane->notices == FIRST_MEASURED_NOTICE &&
+           lane->acknowledged - lane->first_acknowledged >= count;
+}
+
+/* Returns whether a window without limit has posted enough: for the given time, or the given number
+ * if the server posts, too. */
+static bool window_is_over(struct perf_lane *lane)
+{
+    struct perf_window *window = &lane->window;
+    if (window->least != 0) {
+        return lane->posted - lane->first_posted >= window->least &&
+               server_has_done(lane, window->least);
+    }
+    return alarm_rings(&window->alarm, lane->posted);
+}
+
 /* Posts what the window has room for. */
 static bool step_window(struct perf_lane *perf)
 {
@@ -674,8 +704,7 @@ static bool step_window(struct perf_lane *perf)
         if (perf->posted - perf->completed + batch > perf->layout.depth) {
             break;
         }
-        if (stopped(perf->worker) ||
-            (window->limit == UINT64_MAX && alarm_rings(&window->alarm, perf->posted))) {
+        if (stopped(perf->worker) || (window->limit == UINT64_MAX && window_is_over(perf))) {
             window->limit = perf->posted + batch;
         }
         if (!post_batch(perf, batch, window->limit)) {
@@ -736,12 +765,14 @@ static bool step(struct perf_worker *worker, bool *done)
 }
 
 /* Runs `count` requests on each lane, or until end_ns if count is 0, and waits for their
- * completions. */
+ * completions. If the server posts, too, runs until each side has done as many. */
 static bool run_windows(struct perf_worker *worker, uint64_t count, uint64_t end_ns)
 {
+    bool both = worker->shared->options.direction == PERF_BOTH;
     for (size_t i = 0; i < worker->lane_count; i++) {
         struct perf_lane *lane = &worker->lanes[i];
-        lane->window.limit = count != 0 ? lane->posted + count : UINT64_MAX;
+        lane->window.limit = count != 0 && !both ? lane->posted + count : UINT64_MAX;
+        lane->window.least = both ? count : 0;
         lane->window.alarm = (struct perf_alarm){
             .end_ns = end_ns,
             .last_ns = timer_clock_ns(),
@@ -761,13 +792,24 @@ static bool run_windows(struct perf_worker *worker, uint64_t count, uint64_t end
     return false;
 }
 
-/* Takes what the server sends until end_ns. */
-static bool run_reverse(struct perf_worker *worker, uint64_t end_ns)
+static bool server_has_done_on_all(const struct perf_worker *worker, uint64_t count)
 {
+    for (size_t i = 0; i < worker->lane_count; i++) {
+        if (!server_has_done(&worker->lanes[i], count)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Takes what the server sends: `count` operations on each lane, or until end_ns if count is 0. */
+static bool run_reverse(struct perf_worker *worker, uint64_t count, uint64_t end_ns)
+{
+    bool sleeps = worker->shared->options.wait == PERF_SLEEP;
     unsigned turns = 0;
     while (!stopped(worker)) {
-        if ((worker->shared->options.wait == PERF_SLEEP || ++turns % TURNS_PER_CLOCK == 0) &&
-            timer_clock_ns() >= end_ns) {
+        if (count != 0 ? server_has_done_on_all(worker, count)
+                       : (sleeps || ++turns % TURNS_PER_CLOCK == 0) && timer_clock_ns() >= end_ns) {
             break;
         }
         if (!take(worker)) {
@@ -779,7 +821,7 @@ static bool run_reverse(struct perf_worker *worker, uint64_t end_ns)
 
 static bool run_phase(struct perf_worker *worker, uint64_t count, uint64_t end_ns)
 {
-    return worker->shared->options.direction == PERF_REVERSE ? run_reverse(worker, end_ns)
+    return worker->shared->options.direction == PERF_REVERSE ? run_reverse(worker, count, end_ns)
                                                              : run_windows(worker, count, end_ns);
 }
 

@@ -49,7 +49,8 @@ struct perf_window {
     uint32_t batch;
     uint32_t slot;        /* slot of the next request */
     uint64_t signal_mask; /* request n is signaled if (n + 1) & signal_mask is 0 */
-    uint64_t limit;       /* requests to post; UINT64_MAX: until the alarm rings */
+    uint64_t limit;       /* requests to post; UINT64_MAX: until it is over */
+    uint64_t least;       /* requests of each side after which it is over; 0: the alarm ends it */
     struct perf_alarm alarm;
 };
 
@@ -89,6 +90,8 @@ struct perf_lane {
 
     uint64_t first_posted; /* counts when the measurement began */
     uint64_t first_answers;
+    uint64_t first_acknowledged; /* of the server's measurement, at the earliest */
+    uint32_t notices;            /* no more are counted than the server's warm-up needs */
     struct proto_perf_result result;
 };
 

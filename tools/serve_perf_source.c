@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 enum { INTERVAL_MAX = 64 };
+/* With --iterations the client counts from the third notice on, which comes after the warm-up. */
 static const uint64_t warm_up_ns = 20000000;
 static const uint64_t notice_period_ns = 10000000;
 

@@ -106,22 +106,23 @@ has_lines() {
 perf_in_directions() {
     local op
     for op in $ops; do
-        expect 0 perf "$address" --op "$op" --test rate --reverse --paths "$1" --seconds 0.05 --json
-        each '.op == "'"$op"'" and .direction == "reverse" and .path.provider == "'"$1"'"'
-        expect 0 perf "$address" --op "$op" --test rate --both --paths "$1" --seconds 0.05 --json
-        each '.op == "'"$op"'" and .direction == "both"'
+        expect 0 perf "$address" --op "$op" --test rate --reverse --paths "$1" --iterations 300 --json
+        each '.op == "'"$op"'" and .direction == "reverse" and .path.provider == "'"$1"'" and .iterations >= 300'
+        expect 0 perf "$address" --op "$op" --test rate --both --paths "$1" --iterations 300 --json
+        each '.op == "'"$op"'" and .direction == "both" and .to_server.iterations >= 300
+              and .from_server.iterations >= 300'
     done
     for op in --reverse --both; do
-        expect 0 perf "$address" "$op" --test bandwidth --size 4K --paths "$1" --seconds 0.05 --verify \
+        expect 0 perf "$address" "$op" --test bandwidth --size 4K --paths "$1" --iterations 300 --verify \
             --depth 7 --batch 3 --wait sleep --json
         each '.verified'
-        expect 0 perf "$address" "$op" --test rate --paths "$1" --seconds 0.05 --depth 1 --verify --json
+        expect 0 perf "$address" "$op" --test rate --paths "$1" --iterations 300 --depth 1 --verify --json
         each '.verified and .depth == 1'
     done
     # A notice, a control message and an empty message have no bytes or immediate data, too.
-    expect 0 perf "$address" --op send_imm --size 0 --both --test rate --paths "$1" --seconds 0.05 --verify --json
+    expect 0 perf "$address" --op send_imm --size 0 --both --test rate --paths "$1" --iterations 300 --verify --json
     each '.op == "send_imm" and .verified'
-    expect 0 perf "$address" --op write --test bandwidth --size 64K --both --paths "$1" --seconds 0.1 \
+    expect 0 perf "$address" --op write --test bandwidth --size 64K --both --paths "$1" --iterations 300 \
         --depth 64 --batch 60
     says out 'in both directions'
     says out '^ +to the server .*B/s'
@@ -151,9 +152,11 @@ perf_over_many_endpoints() {
     ((after - before == 5)) || fail "the server saw $((after - before)) endpoints: $(cat "$log.err")"
     expect 0 perf "$address" --op write --test rate --threads 3 --iterations 400 --verify --json
     each '.endpoints == 3 and .iterations == 1200 and .served >= 1200'
-    expect 0 perf "$address" --test bandwidth --size 4K --endpoints 4 --threads 2 --both --seconds 0.1 --verify \
+    expect 0 perf "$address" --test bandwidth --size 4K --endpoints 4 --threads 2 --both --iterations 100 --verify \
         --wait sleep --json
-    each '.endpoints == 4 and .verified'
+    each '.endpoints == 4 and .verified and .to_server.iterations >= 400 and .from_server.iterations >= 400'
+    expect 0 perf "$address" --op read --test rate --endpoints 3 --threads 2 --reverse --iterations 100 --json
+    each '.iterations >= 300'
     expect 0 perf "$address" --op compare_swap --test rate --endpoints 2 --paths tcp --iterations 50 --verify
     says out 'endpoints +2, driven by 1 thread'
     stop_server
@@ -502,7 +505,6 @@ wrong_arguments_of_perf() {
 127.0.0.1:1 --reverse --test latency
 127.0.0.1:1 --both --test latency
 127.0.0.1:1 --both --op write --verify
-127.0.0.1:1 --reverse --iterations 5
 127.0.0.1:1 --json --csv
 127.0.0.1:1 --paths all --probe
 127.0.0.1:1 --plot figures.jpg
