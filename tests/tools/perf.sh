@@ -75,15 +75,38 @@ perf_of_a_range_of_sizes() {
 }
 
 perf_by_intervals() {
-    expect 0 perf "$address" --test rate --seconds 0.5 --interval 0.1 --json
+    measured_for_intervals --test rate --json
     # One may be empty: the workers, too, wait for processors.
     each '.intervals | length >= 2 and all(.end > .begin) and any(.iterations > 0)'
     json '.intervals as $i | [range(1; $i | length)] | all($i[.].begin == $i[. - 1].end)'
     json '([.intervals[].iterations] | add) <= .iterations and .intervals[0].begin == 0'
-    json 'all(.intervals[]; (.gbit_per_second * 1e9 / 8 / .bytes_per_second) | . > 0.999 and . < 1.001)'
+    json 'all(.intervals[]; . as $interval | .gbit_per_second * 1e9 / 8 - .bytes_per_second
+          | fabs <= 0.001 * $interval.bytes_per_second)'
     shows_intervals '[0-9.]+ us on average' --op read --test latency
     shows_intervals '[0-9.]+ GB/s +[0-9.]+ Gbit/s +[0-9]+ messages/s' --op write --test bandwidth
     says out '^ +0\.00 - '
+}
+
+# measured_for_intervals ARGUMENT...: measures until two intervals have ended, and something was done in
+# one of them. Its output is in $scratch/out. Lines of progress are as long as two intervals.
+measured_for_intervals() {
+    local shown
+    : >"$scratch/terminal"
+    script -qfec "exec '$rdmux' perf '$address' $* --seconds 100 --interval 0.1 >'$scratch/out'" \
+        "$scratch/terminal" >/dev/null </dev/null &
+    shown=$!
+    started+=("$shown")
+    wait_until shows_progress
+    kill -INT "$(cat "/proc/$shown/task/$shown/children")"
+    ends "$shown" "$end_limit"
+    [[ $status == 130 ]] || fail "status $status: $(cat -v "$scratch/terminal")"
+}
+
+# shows_progress: the terminal has a line behind one that tells of messages.
+shows_progress() {
+    tr '\r' '\n' <"$scratch/terminal" | awk '
+        / messages\/s/ { behind += moves; moves = moves || !/ 0 messages/ }
+        END { exit !behind }'
 }
 
 # shows_intervals FIGURES ARGUMENT...: a measurement prints lines with these figures. It ends at the
@@ -127,7 +150,7 @@ perf_in_directions() {
     says out 'in both directions'
     says out '^ +to the server .*B/s'
     says out '^ +from the server .*B/s'
-    expect 0 perf "$address" --op read --test rate --reverse --paths "$1" --seconds 0.2 --interval 0.05 --json
+    measured_for_intervals --op read --test rate --reverse --paths "$1" --json
     each '.intervals | length >= 2 and any(.iterations > 0)'
 }
 
@@ -209,16 +232,23 @@ perf_on_a_busy_processor() {
 }
 
 perf_as_csv() {
-    expect 0 perf "$address" --size 8:16 --seconds 0.2 --interval 0.1 --csv
-    awk -F, 'NR == 1 { fields = NF; next } NF != fields { exit 1 }' "$scratch/out" ||
-        fail "rows of other lengths: $(cat "$scratch/out")"
+    expect 0 perf "$address" --size 8:16 --seconds 0.2 --csv
+    rows_are_alike
     [[ $(grep -c '^total,send,latency' "$scratch/out") == 2 ]] || fail "$(cat "$scratch/out")"
     [[ $(grep -c '^total,send,bandwidth' "$scratch/out") == 2 ]] || fail "$(cat "$scratch/out")"
-    grep -q '^interval,' "$scratch/out" || fail "$(cat "$scratch/out")"
+    measured_for_intervals --test rate --csv
+    rows_are_alike
+    (($(grep -c '^interval,send,rate' "$scratch/out") >= 2)) || fail "$(cat "$scratch/out")"
+}
+
+# rows_are_alike: the last output is CSV whose rows have the same columns and agree with themselves.
+rows_are_alike() {
+    awk -F, 'NR == 1 { fields = NF; next } NF != fields { exit 1 }' "$scratch/out" ||
+        fail "rows of other lengths: $(cat "$scratch/out")"
     # Columns by name: bits are bytes times eight, and the quantiles of a latency are there.
     awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
-             { ratio = $at["gbit_per_second"] * 1e9 / $at["bytes_per_second"]
-               if (ratio < 7.99 || ratio > 8.01) exit 1 }
+             { bits = $at["gbit_per_second"] * 1e9; bytes = $at["bytes_per_second"]
+               if (bits < 7.99 * bytes || bits > 8.01 * bytes) exit 1 }
              $1 == "total" && $at["test"] == "latency" && $at["p9999_us"] + 0 <= 0 { exit 1 }' \
         "$scratch/out" || fail "$(cat "$scratch/out")"
 }
