@@ -320,13 +320,15 @@ in_top() {
     jq -e "$1" "$scratch/out" >/dev/null
 }
 
-# A client of one's own server, both of which share their counts, in the background; sets client.
+# A client of one's own server, both of which share their counts, in the background; sets client. Its lines
+# are in $scratch/shared.
 start_shared() {
     rm -rf "$scratch/runtime"
+    : >"$scratch/shared"
     mkdir -m 0700 "$scratch/runtime"
     share start_server
     XDG_RUNTIME_DIR=$scratch/runtime RDMUX_STATS=1 "$rdmux" perf "$address" --op write \
-        --test bandwidth --size 4096 --paths tcp --seconds "$1" >/dev/null 2>&1 &
+        --test bandwidth --size 4096 --paths tcp --seconds "$1" --interval 0.1 >"$scratch/shared" 2>&1 &
     client=$!
     started+=("$client")
 }
@@ -364,6 +366,7 @@ has_screens() {
 # The client is measuring when it is told to end: it then closes what it has opened.
 top_is_renewed_on_a_terminal() {
     start_shared 60
+    wait_until grep -qE '^ +[0-9.]+ - ' "$scratch/shared"
     wait_until in_top '.endpoints | length == 2'
     : >"$scratch/screens"
     XDG_RUNTIME_DIR=$scratch/runtime RDMUX_STATS=1 script -qec "$rdmux top" /dev/null </dev/null >"$scratch/screens" 2>&1 &
