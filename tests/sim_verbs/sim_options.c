@@ -106,6 +106,7 @@ static const struct option world_table[] = {
     WORLD("scatter", CHOICE, scatter, 1, yes_no),
     WORLD("late_read", NUMBER, late_read, 100, NULL),
     WORLD("late_read_time", TIME, late_read_time, CENTURY, NULL),
+    WORLD("late_read_behind", NUMBER, late_read_behind, 1000, NULL),
     WORLD("late_key", CHOICE, late_key, 1, yes_no),
     WORLD("drop", NUMBER, drop, 1000, NULL),
     WORLD("shuffle", CHOICE, shuffle, 1, yes_no),

@@ -38,6 +38,7 @@ struct sim_world_options {
     uint64_t scatter;
     uint64_t late_read; /* percent */
     uint64_t late_read_time;
+    uint64_t late_read_behind; /* reads behind so many late ones are so late exactly; 0: none */
     uint64_t late_key; /* the key of a late read is checked when the read comes, and never again */
     uint64_t drop;     /* per mille */
     uint64_t shuffle;

@@ -378,12 +378,17 @@ static bool read_late(struct sim_qp *qp, const struct sim_request *request, uint
     entry->request = *request;
     entry->memory = memory;
     struct sim_late_read **at = &qp->target.late_reads;
+    uint64_t before = 0;
     while (*at != NULL) {
         at = &(*at)->next;
+        before++;
     }
     *at = entry;
-    sim_schedule(world, &entry->event, 1 + sim_chance(world, world->options.late_read_time),
-                 late_read_run);
+    uint64_t delay = world->options.late_read_time;
+    if (world->options.late_read_behind == 0 || before < world->options.late_read_behind) {
+        delay = 1 + sim_chance(world, delay);
+    }
+    sim_schedule(world, &entry->event, delay, late_read_run);
     return true;
 }
 
