@@ -524,7 +524,8 @@ rdmux_between_hosts_b() {
 }
 
 # measured_beats_constants: the wire between the iWARP adapters is slow, that between the RoCE
-# adapters is not; by constants both paths are equal, and iwarp ranks first by its name.
+# adapters is not; by constants both paths are equal, and iwarp ranks first by its name. By measuring
+# the one that cost least is chosen, which is roce.
 measured_beats_constants_a() {
     local address
     slow_down "$(of siw NETDEV)"
@@ -545,7 +546,12 @@ measured_beats_constants_b() {
     "$rdmux" explain "$address" --paths roce,iwarp --json >/tmp/constants
     [[ $(jq -r "$chosen" /tmp/constants) == iwarp ]] || fail "by constants: $(</tmp/constants)"
     "$rdmux" explain "$address" --paths roce,iwarp --probe --json >/tmp/measured
-    [[ $(jq -r "$chosen" /tmp/measured) == roce ]] || fail "measured: $(</tmp/measured)"
+    # A path is measured for 25 ms at most. The slow wire cannot cost less, and on a host that is so busy
+    # that nothing came back in time the other one costs as much: then either may have cost least.
+    jq -e '[.candidates[] | select(.rank > 0)] | sort_by(.rank) | length == 2 and all(.measured)
+        and .[0].reason == "CHOSEN" and .[0].cost_ns <= .[1].cost_ns
+        and all(.provider != "iwarp" or .cost_ns >= 25000000)' /tmp/measured >/dev/null ||
+        fail "measured: $(</tmp/measured)"
     jq -r '.candidates[] | select(.rank > 0) | .provider + ": " + .text' /tmp/constants /tmp/measured
     notify 'b is done'
 }
