@@ -74,6 +74,7 @@ guide_echo() {
 guide_echoes() {
     local server address=
     head -c 3000000 /dev/urandom >"$newcomer/said"
+    : >"$newcomer/serving" # the server to come empties it, perhaps after the address of an earlier one was read
     RDMUX_PATHS=$2 "$1" serve 127.0.0.1:0 1 >"$newcomer/serving" 2>"$newcomer/served" &
     server=$!
     while [[ -z $address ]]; do
