@@ -293,7 +293,11 @@ static size_t end_shut(struct ofi_cq *cq)
         struct ofi_ep *ep = RDMUX_CONTAINER(at, struct ofi_ep, link);
         if (ep->is_shut && ep->base.state < FRAMED_FAILED) {
             /* A refusal may have been lost: the core asks the peer. */
-            rdmux_framed_failed(&ep->base, RDMUX_FLUSHED, "ofi: the peer ended the connection");
+            if (ep->failed_call != NULL) {
+                rdmux_ofi_fail(ep, RDMUX_FLUSHED, ep->failed_call, ep->failure);
+            } else {
+                rdmux_framed_failed(&ep->base, RDMUX_FLUSHED, "ofi: the peer ended the connection");
+            }
             did++;
         }
     }

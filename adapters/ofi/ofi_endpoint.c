@@ -53,6 +53,16 @@ void rdmux_ofi_fail(struct ofi_ep *ep, enum rdmux_status status, const char *cal
     rdmux_framed_failed(&ep->base, status, text);
 }
 
+void rdmux_ofi_shut(struct ofi_ep *ep, const char *call, int64_t result)
+{
+    if (!ep->is_shut) {
+        ep->failed_call = call;
+        ep->failure = result;
+    }
+    ep->is_shut = true;
+    ofi_cq_of(ep)->is_event_due = true;
+}
+
 /* ------------------------------------------------------------------------------------- opening */
 
 /* Opens the endpoint of libfabric by info, bound to the cq, and posts nothing yet. */

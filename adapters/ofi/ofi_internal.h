@@ -111,7 +111,9 @@ struct ofi_ep {
     struct rdmux_list link; /* of the cq */
     enum ofi_state state;
     bool is_acceptor;
-    bool is_shut; /* the peer has ended the connection; what came before is delivered first */
+    bool is_shut;            /* the connection has ended; what came before is delivered first */
+    const char *failed_call; /* by which this was seen; NULL: the peer ended it */
+    int64_t failure;
     struct fid_pep *pep;
     struct fid_ep *ep;
     struct fid_av *av;
@@ -136,6 +138,8 @@ static inline struct ofi_cq *ofi_cq_of(const struct ofi_ep *ep)
 enum rdmux_status rdmux_ofi_error(const struct ofi_domain *domain, const char *call, int64_t result);
 /* The lane has failed. */
 void rdmux_ofi_fail(struct ofi_ep *ep, enum rdmux_status status, const char *call, int64_t result);
+/* The lane takes no more messages. It fails at the next poll that finds no message of the peer. */
+void rdmux_ofi_shut(struct ofi_ep *ep, const char *call, int64_t result);
 
 /* The lane's operations, see struct framed_lane_ops. */
 enum rdmux_status rdmux_ofi_cq_open(struct framed_cq *cq);

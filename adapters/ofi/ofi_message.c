@@ -114,7 +114,7 @@ void rdmux_ofi_slab_post(struct ofi_slab *slab)
             return; /* the next poll goes on */
         }
         if (result != 0) {
-            rdmux_ofi_fail(slab->ep, RDMUX_IO, "fi_recv", result);
+            rdmux_ofi_shut(slab->ep, "fi_recv", result);
             return;
         }
         slab->unposted = message->next;
@@ -200,8 +200,8 @@ enum rdmux_status rdmux_ofi_send(struct framed_ep *base, uint8_t *bytes, uint32_
         return RDMUX_AGAIN;
     }
     if (result != 0) {
-        rdmux_ofi_fail(ep, RDMUX_FLUSHED, is_injected ? "fi_inject" : "fi_send", result);
-        return RDMUX_IO;
+        rdmux_ofi_shut(ep, is_injected ? "fi_inject" : "fi_send", result);
+        return RDMUX_AGAIN;
     }
     if (base->rings) {
         rdmux_ofi_bell_ring(ep);
@@ -227,8 +227,8 @@ enum rdmux_status rdmux_ofi_send_body(struct framed_ep *base, const struct iovec
         return RDMUX_AGAIN;
     }
     if (result != 0) {
-        rdmux_ofi_fail(ep, RDMUX_FLUSHED, "fi_send", result);
-        return RDMUX_IO;
+        rdmux_ofi_shut(ep, "fi_send", result);
+        return RDMUX_AGAIN;
     }
     slab->bodies_sent++;
     return RDMUX_OK;

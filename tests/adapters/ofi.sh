@@ -162,6 +162,7 @@ for provider in "${providers[@]}"; do
         thorough-*) suites=(all 'after fork every call of the child') ;;
         *-tcp-poll) suites=(transfer failure revoke srq passive) ;;
         *-tcp-sleep) suites=(wakeup asleep) ;;
+        *-sockets-poll) suites=(transfer 'though sends to it are posted first') ;;
         *-poll) suites=(transfer) ;;
         *-net-sleep | *ofi_rxm-sleep) suites=(srq) ;; # which look every millisecond
         *-sleep) suites=(wakeup) ;;
