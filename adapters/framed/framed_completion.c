@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 enum {
-    POLLS_UNTIL_HUSH = 4096, /* some hundreds of microseconds of polling in vain */
-    POLLS_UNTIL_SLEEP = 64,  /* the same, about a hundred */
+    POLLS_UNTIL_HUSH = 4096, /* polls without work: some hundreds of microseconds */
+    POLLS_UNTIL_SLEEP = 64,  /* polls without work: about a hundred microseconds */
 };
 
 static struct framed_cq *framed_cq(struct rdmux_provider_cq *cq)

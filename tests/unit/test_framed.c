@@ -876,7 +876,7 @@ static void a_sleeper_without_wake_ups_looks_on_while_there_is_work(void **state
     }
     assert_int_equal(ops->arm(cq_of(a)), RDMUX_OK);
     assert_true(a->cq->base.is_ticking);
-    turn(); /* a tick, in vain */
+    turn(); /* the timer wakes the sleeper, and the poll finds nothing */
     assert_int_equal(ops->arm(cq_of(a)), RDMUX_OK);
 
     close_pair();
