@@ -62,7 +62,7 @@ static bool is_shallow(const struct ofi_cq *cq)
 /* ofi_rxm of libfabric 1.17 looks at ended endpoints in fi_trywait(). */
 static bool may_sleep(const struct ofi_domain *domain)
 {
-    return strstr(domain->info->fabric_attr->prov_name, ";ofi_rxm") == NULL;
+    return !ofi_is_rxm(domain->info);
 }
 
 /* Opens the queue that a sleeper waits for, or one without a descriptor. */

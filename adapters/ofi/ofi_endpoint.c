@@ -110,10 +110,6 @@ enum rdmux_status rdmux_ofi_open(struct framed_ep *base)
     ep->is_acceptor = base->attr->role == RDMUX_ROLE_ACCEPT;
     ep->peer = FI_ADDR_UNSPEC;
     ep->inject_max = domain->info->tx_attr->inject_size;
-    enum rdmux_status status = rdmux_ofi_slab_create(ep);
-    if (status != RDMUX_OK) {
-        return status;
-    }
     /* shm copies these through its own memory, and longer ones by a call of the kernel and an
      * answer. */
     if (strcmp(domain->info->fabric_attr->prov_name, "shm") == 0 &&
@@ -138,8 +134,9 @@ enum rdmux_status rdmux_ofi_open(struct framed_ep *base)
     } else {
         rdmux_ofi_unblock_signals(&before.mask);
     }
-    if (result != 0) {
-        status = rdmux_ofi_error(domain, "opening an endpoint", result);
+    enum rdmux_status status = result == 0 ? rdmux_ofi_slab_create(ep)
+                                           : rdmux_ofi_error(domain, "opening an endpoint", result);
+    if (status != RDMUX_OK) {
         (void)rdmux_ofi_stop(base);
     }
     return status;

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/socket.h>
 
 enum {
@@ -132,6 +133,12 @@ static inline struct ofi_domain *ofi_domain_of(const struct ofi_ep *ep)
 static inline struct ofi_cq *ofi_cq_of(const struct ofi_ep *ep)
 {
     return (struct ofi_cq *)ep->base.base.cq;
+}
+
+/* Messages without connections, made of the connections of another provider. */
+static inline bool ofi_is_rxm(const struct fi_info *info)
+{
+    return strstr(info->fabric_attr->prov_name, ";ofi_rxm") != NULL;
 }
 
 /* Sets the error text and returns the status that belongs to libfabric's result. */

@@ -2,6 +2,7 @@
 /* The messages of an endpoint: memory, sending, receiving. */
 #include "adapters/ofi/ofi_internal.h"
 
+#include <inttypes.h>
 #include <rdma/fi_errno.h>
 #include <string.h>
 
@@ -38,13 +39,33 @@ static size_t body_pieces(const struct fi_info *info)
     return has_bodies ? pieces : 0;
 }
 
+/* Returns the bytes of the longest message. ofi_rxm has a longer one than it buffers fetched by a read,
+ * and tcp of libfabric 1.17 frees that read twice if the connection ends meanwhile. */
+static uint32_t longest_message(const struct ofi_ep *ep)
+{
+    const struct fi_info *info = ofi_domain_of(ep)->info;
+    size_t longest = info->ep_attr->max_msg_size;
+    size_t buffered = 0;
+    size_t size = sizeof(buffered);
+    if (ofi_is_rxm(info) &&
+        fi_getopt(&ep->ep->fid, FI_OPT_ENDPOINT, FI_OPT_BUFFERED_LIMIT, &buffered, &size) == 0) {
+        longest = buffered < longest ? buffered : longest;
+    }
+    return longest < OFI_MESSAGE_MAX ? (uint32_t)longest & ~UINT32_C(63) : OFI_MESSAGE_MAX;
+}
+
 enum rdmux_status rdmux_ofi_slab_create(struct ofi_ep *ep)
 {
     struct ofi_domain *domain = ofi_domain_of(ep);
     struct rdmux_fabric *fabric = domain->base.base.fabric;
-    const size_t limit = domain->info->ep_attr->max_msg_size;
-    const uint32_t message_max = limit < OFI_MESSAGE_MAX ? (uint32_t)limit & ~UINT32_C(63)
-                                                         : OFI_MESSAGE_MAX;
+    const uint32_t message_max = longest_message(ep);
+    if (message_max < FRAMED_MESSAGE_MIN) {
+        const char *name = domain->info->fabric_attr->prov_name;
+        rdmux_provider_error("ofi: %s takes messages of %" PRIu32 " bytes, and %d are needed%s",
+                             name, message_max, FRAMED_MESSAGE_MIN,
+                             ofi_is_rxm(domain->info) ? "; unset FI_OFI_RXM_BUFFER_SIZE" : "");
+        return RDMUX_UNSUPPORTED;
+    }
     const size_t pieces = body_pieces(domain->info);
     const int receives = pieces > 0 ? 1 : OFI_RECEIVES;
     const size_t head = (sizeof(struct ofi_slab) + 63) & ~(size_t)63;
