@@ -6,6 +6,8 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_ext.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -17,6 +19,7 @@ static struct {
     pthread_mutex_t lock; /* guards the rest, and loading */
     bool is_tried;
     bool is_loaded;
+    bool has_no_caches;
     char text[RDMUX_TEXT_MAX];
     struct ofi_library library;
 } loaded = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -85,7 +88,8 @@ static void load(void)
                        find(handle, "fi_dupinfo", &library->dupinfo) &&
                        find(handle, "fi_fabric", &library->fabric) &&
                        find(handle, "fi_version", &library->version) &&
-                       find(handle, "fi_strerror", &library->strerror);
+                       find(handle, "fi_strerror", &library->strerror) &&
+                       find(handle, "fi_open", &library->open);
     if (!loaded.is_loaded) {
         (void)snprintf(loaded.text, sizeof(loaded.text), LIBFABRIC " lacks functions of libfabric");
     }
@@ -115,4 +119,79 @@ int rdmux_ofi_getinfo(const struct ofi_library *library, const struct fi_info *h
     rdmux_ofi_put_back(&before);
     (void)pthread_mutex_unlock(&loaded.lock);
     return result;
+}
+
+/* --------------------------------------------------------------------- caches of registrations */
+
+/* A monitor of memory that cannot start: libfabric goes on without a cache then. */
+static int refuse_to_start(struct fid_mem_monitor *monitor)
+{
+    (void)monitor;
+    return -FI_ENOSYS;
+}
+
+/* It never starts, so libfabric calls none of these. */
+static void stop(struct fid_mem_monitor *monitor)
+{
+    (void)monitor;
+}
+
+static int subscribe(struct fid_mem_monitor *monitor, const void *address, size_t size)
+{
+    (void)monitor;
+    (void)address;
+    (void)size;
+    return -FI_ENOSYS;
+}
+
+static void unsubscribe(struct fid_mem_monitor *monitor, const void *address, size_t size)
+{
+    (void)monitor;
+    (void)address;
+    (void)size;
+}
+
+static bool is_valid(struct fid_mem_monitor *monitor, const void *address, size_t size)
+{
+    (void)monitor;
+    (void)address;
+    (void)size;
+    return false;
+}
+
+static int import_monitor(const struct ofi_library *library)
+{
+    static struct fi_ops_mem_monitor ops = {
+        .size = sizeof(ops),
+        .start = refuse_to_start,
+        .stop = stop,
+        .subscribe = subscribe,
+        .unsubscribe = unsubscribe,
+        .valid = is_valid,
+    };
+    static struct fid_mem_monitor monitor = {
+        .fid = { .fclass = FI_CLASS_MEM_MONITOR },
+        .export_ops = &ops,
+    };
+    struct fid *cache = NULL;
+    int result = library->open(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), "mr_cache", NULL, 0,
+                               0, &cache, NULL);
+    if (result == 0) {
+        result = fi_import_fid(cache, &monitor.fid, 0);
+        (void)fi_close(cache);
+    }
+    return result;
+}
+
+int rdmux_ofi_forbid_caches(const struct ofi_library *library)
+{
+    (void)pthread_mutex_lock(&loaded.lock);
+    int result = 0;
+    if (!loaded.has_no_caches) {
+        result = import_monitor(library);
+        loaded.has_no_caches = result == 0;
+    }
+    (void)pthread_mutex_unlock(&loaded.lock);
+    /* Busy: the program has a cache at work, or a monitor of its own. */
+    return result == -FI_EBUSY ? 0 : result;
 }

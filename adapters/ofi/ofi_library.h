@@ -21,6 +21,8 @@ struct ofi_library {
     int (*fabric)(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
     uint32_t (*version)(void);
     const char *(*strerror)(int error);
+    int (*open)(uint32_t version, const char *name, void *attr, size_t attr_size, uint64_t flags,
+                struct fid **fid, void *context);
 };
 
 /* Returns libfabric, which is loaded at the first call and never unloaded. NULL: it cannot be
@@ -32,6 +34,12 @@ const struct ofi_library *rdmux_ofi_library(char *text);
 /* fi_getinfo(), which also initialises libfabric's providers, with the same promise. */
 int rdmux_ofi_getinfo(const struct ofi_library *library, const struct fi_info *hints,
                       struct fi_info **info);
+
+/* Keeps libfabric from caching registrations: while a domain with such a cache is open, verbs' for one,
+ * the code of libc is changed, to see memory come and go. No domain that the process opens from now on
+ * has a cache. One that it opened itself before keeps its own, and what that changed. To be called
+ * before each fi_domain(). Returns 0, or libfabric's error. Any thread. [may sleep] */
+int rdmux_ofi_forbid_caches(const struct ofi_library *library);
 
 /* Blocks all signals, for calls of libfabric that may start a thread (the provider sockets has three
  * for each domain): it inherits that, and takes no signal of the program. */

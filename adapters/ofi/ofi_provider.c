@@ -50,6 +50,11 @@ static enum rdmux_status ofi_domain_open(struct rdmux_provider_domain *base,
         status = rdmux_ofi_error(domain, "fi_fabric", result);
         goto free_info;
     }
+    result = rdmux_ofi_forbid_caches(domain->library);
+    if (result != 0) {
+        status = rdmux_ofi_error(domain, "fi_import_fid", result);
+        goto close_fabric;
+    }
     rdmux_ofi_block_signals(&mask);
     result = fi_domain(domain->fabric, domain->info, &domain->domain, NULL);
     rdmux_ofi_unblock_signals(&mask);
