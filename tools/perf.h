@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
  * Internals of `rdmux perf`: perf.c reads the options and plans the measurements, perf_measure.c
- * does one of them with its threads, perf_lane.c is the data path of one endpoint. perf_report.c,
- * perf_plot.c and perf_compare.c show the figures.
+ * does one of them with its threads, perf_lane.c is one endpoint with its completions,
+ * perf_latency.c and perf_rate.c post its requests. perf_report.c, perf_plot.c and perf_compare.c
+ * show the figures.
  */
 #ifndef RDMUX_TOOL_PERF_H
 #define RDMUX_TOOL_PERF_H

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* A lane: one endpoint of a measurement with its memory, receives and window. Each lane belongs to
- * a worker: a thread with a completion queue of its own that drives one lane or several. */
+ * a worker: a thread with a completion queue of its own that drives one lane or several.
+ *
+ * perf_measure.c has the workers, perf_lane.c their lanes; perf_latency.c and perf_rate.c are the
+ * two kinds of measurement. */
 #ifndef RDMUX_TOOL_PERF_LANE_H
 #define RDMUX_TOOL_PERF_LANE_H
 
@@ -12,7 +15,12 @@
 
 #include <pthread.h>
 
-enum { PERF_RECEIVE_BATCH = 16 }; /* receives reposted together, at most */
+enum {
+    PERF_RECEIVE_BATCH = 16, /* receives reposted together, at most */
+    /* The server's notices are 10 ms apart at least, and its warm-up takes 20 ms: this one comes
+     * after it. */
+    PERF_FIRST_MEASURED_NOTICE = 3,
+};
 
 /* What the threads of a measurement share. */
 struct perf_shared {
@@ -44,7 +52,7 @@ struct perf_alarm {
 
 /* A window of requests, posted in batches of prepared work requests. */
 struct perf_window {
-    struct rdmux_wr *wrs; /* `batch` entries */
+    struct rdmux_wr *wrs; /* `batch` entries; perf_lane_close() frees both arrays */
     struct rdmux_sge *sges;
     uint32_t batch;
     uint32_t slot;        /* slot of the next request */
@@ -111,9 +119,6 @@ struct perf_worker {
     uint64_t waited_ns; /* timer_waited_ns() of the measurement */
 };
 
-/* Counts a worker in one of the two counters above, and wakes the thread that watches. */
-void perf_signal_change(struct perf_shared *shared, atomic_uint *counter);
-
 /* Returns whether sends and writes are answered in kind; the latency is half of a round trip. */
 static inline bool perf_is_ping_pong(const struct proto_perf_request *request)
 {
@@ -121,15 +126,45 @@ static inline bool perf_is_ping_pong(const struct proto_perf_request *request)
            (perf_op_sends(request->op) || perf_op_writes(request->op));
 }
 
-/* Connects over the worker's cq, allocates the memory, posts receives, sends the request and
- * imports the server's memory. On failure prints the error and returns the exit code;
+/* Returns whether the measurement has to end now: a signal came, or a lane has failed. */
+static inline bool perf_stopped(const struct perf_worker *worker)
+{
+    return atomic_load_explicit(&worker->shared->stop, memory_order_relaxed);
+}
+
+/* Returns the slot of an area that follows `slot` in its ring. */
+static inline uint32_t perf_slot_after(const struct perf_lane *lane, uint32_t slot)
+{
+    return slot + 1 == lane->layout.slots ? 0 : slot + 1;
+}
+
+/* perf_measure.c: the measurement of this worker begins or ends. Both read the clocks; the first
+ * also keeps the counts of the lanes, and wakes the thread that watches. */
+void perf_begin_measuring(struct perf_worker *worker);
+void perf_end_measuring(struct perf_worker *worker);
+
+/* perf_lane.c: connects over the worker's cq, allocates the memory, posts receives, sends the
+ * request and imports the server's memory. On failure prints the error and returns the exit code;
  * perf_lane_close() follows in any case. */
 int perf_lane_open(struct perf_lane *lane, struct perf_worker *worker);
 void perf_lane_close(struct perf_lane *lane);
 
-/* Run by the worker's thread, once all its lanes are open. Each prints the error on failure and
- * returns false. perf_run_latency() and perf_run_rate() do the whole measurement, up to the
- * server's results. */
+/* Take the available completions of all lanes of the worker. perf_take() with --wait sleep waits
+ * for one, 100 ms at most. If the test has failed, print the error and return false. */
+bool perf_take(struct perf_worker *worker);
+bool perf_take_now(struct perf_worker *worker);
+
+/* Takes completions until one of them has set the flag, a member of *lane. Prints the error and
+ * returns false if the test fails or the server does not answer. */
+bool perf_wait_for(struct perf_lane *lane, const bool *flag);
+
+/* Tells the server that all requests of all lanes are posted; its results prove that all have
+ * arrived. Prints the error and returns false if one does not match the counts here. */
+bool perf_exchange_ends(struct perf_worker *worker);
+
+/* perf_latency.c and perf_rate.c, run by the worker's thread, once all its lanes are open. Each
+ * prints the error on failure and returns false. perf_run_latency() and perf_run_rate() do the
+ * whole measurement, up to the server's results. */
 bool perf_warm_up_latency(struct perf_worker *worker);
 bool perf_run_latency(struct perf_worker *worker);
 bool perf_run_rate(struct perf_worker *worker);

@@ -21,13 +21,35 @@ enum { NO_TIMER_GROUP = 1, SLICES = 10 };
 static const uint64_t first_slice_ns = 20000000; /* if the number of operations is given */
 static const uint64_t progress_period_ns = 200000000;
 
-void perf_signal_change(struct perf_shared *shared, atomic_uint *counter)
+/* -------------------------------------------------------------------------------------- workers */
+
+/* Counts a worker in `measuring` or `ended` of *shared, and wakes the thread that watches. */
+static void signal_change(struct perf_shared *shared, atomic_uint *counter)
 {
     atomic_fetch_add(counter, 1);
     eventfd_write(shared->changed_fd, 1);
 }
 
-/* -------------------------------------------------------------------------------------- workers */
+void perf_begin_measuring(struct perf_worker *worker)
+{
+    for (size_t i = 0; i < worker->lane_count; i++) {
+        worker->lanes[i].first_posted = worker->lanes[i].posted;
+        worker->lanes[i].first_answers = worker->lanes[i].answers;
+    }
+    signal_change(worker->shared, &worker->shared->measuring);
+    worker->has_waited = timer_waited_ns(&worker->waited_ns);
+    worker->start_cpu_ns = timer_cpu_ns();
+    worker->start_ns = timer_clock_ns();
+}
+
+void perf_end_measuring(struct perf_worker *worker)
+{
+    worker->end_ns = timer_clock_ns();
+    worker->end_cpu_ns = timer_cpu_ns();
+    uint64_t waited_ns = 0;
+    worker->has_waited = worker->has_waited && timer_waited_ns(&waited_ns);
+    worker->waited_ns = worker->has_waited ? waited_ns - worker->waited_ns : 0;
+}
 
 static void fail(struct perf_shared *shared, int code)
 {
@@ -85,7 +107,7 @@ static void *run_worker(void *argument)
         !(latency ? perf_run_latency(worker) : perf_run_rate(worker))) {
         fail(shared, TOOL_FAILED);
     }
-    perf_signal_change(shared, &shared->ended);
+    signal_change(shared, &shared->ended);
     for (size_t i = 0; i < worker->lane_count; i++) {
         /* Lanes after the first failure end without the wait for an orderly end. */
         worker->lanes[i].client.failed = worker->lanes[i].client.failed ||
