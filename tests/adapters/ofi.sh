@@ -155,6 +155,12 @@ small_buffers_are_refused() {
         "$scratch/small"
 }
 
+beside_a_monitor_of_the_program() {
+    judge ofi-own-monitor env LD_PRELOAD="$build/tests/adapters/own_monitor.so" FI_PROVIDER=tcp timeout 60 \
+        "$rdmux" conformance --provider ofi --quick --patience "$patience" --seed 1 \
+        --case 'two processes connect through this provider'
+}
+
 when_wanted() { # NAME COMMAND...
     [[ -n $wanted && ! $1 =~ $wanted ]] || tap "$@"
 }
@@ -180,6 +186,9 @@ when_wanted 'rdmux info names the version of libfabric' info_names_the_library
 when_wanted 'without a request libfabric is left alone' without_a_request_it_is_left_alone
 when_wanted 'where libfabric has no provider, the reason is told' without_providers_the_reason_is_told
 when_wanted 'explain shows candidates of libfabric' explain_shows_candidates
+if [[ -e $build/tests/adapters/own_monitor.so ]]; then
+    when_wanted "a program's own monitor of memory is no obstacle" beside_a_monitor_of_the_program
+fi
 if [[ -e $build/lib/libfabric/librdmux-fi.so ]]; then
     when_wanted 'rdmux as a provider of libfabric is no path of rdmux' rdmux_is_no_path_of_itself
 fi
