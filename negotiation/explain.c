@@ -197,14 +197,52 @@ static void add_verdict(char *out, size_t size, const struct rdmux_candidate *ca
     }
 }
 
+static bool has_same_verdict(const struct rdmux_candidate *a, const struct rdmux_candidate *b)
+{
+    const bool ours = a->device[0] != '\0';
+    return ours == (b->device[0] != '\0') && strcmp(a->provider, b->provider) == 0 &&
+           strcmp(ours ? a->device : a->peer_device, ours ? b->device : b->peer_device) == 0 &&
+           a->reason == b->reason && strcmp(a->text, b->text) == 0;
+}
+
+static bool is_told_before(const struct rdmux_candidate *candidates, size_t at)
+{
+    for (size_t i = 0; i < at; i++) {
+        if (has_same_verdict(&candidates[i], &candidates[at])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Returns whether a pair cannot reach each other, and this side's path has one that could. */
+static bool is_aside(const struct rdmux_candidate *candidates, size_t count, size_t at)
+{
+    const struct rdmux_candidate *candidate = &candidates[at];
+    bool has_better = false;
+    for (size_t i = 0; i < count && !has_better; i++) {
+        has_better = candidates[i].reason != RDMUX_REASON_NOT_REACHABLE &&
+                     strcmp(candidates[i].provider, candidate->provider) == 0 &&
+                     strcmp(candidates[i].device, candidate->device) == 0;
+    }
+    return has_better && candidate->reason == RDMUX_REASON_NOT_REACHABLE &&
+           candidate->device[0] != '\0';
+}
+
 void rdmux_explain_no_path(const struct rdmux_candidate *candidates, size_t count, char *out,
                            size_t size)
 {
+    const char *before = "";
     out[0] = '\0';
     rdmux_text_add(out, size, "no path: %s", count == 0 ? "neither side has any" : "");
-    for (size_t i = 0; i < count; i++) {
-        rdmux_text_add(out, size, "%s", i == 0 ? "" : "; ");
-        add_verdict(out, size, &candidates[i]);
+    for (int aside = 0; aside < 2; aside++) {
+        for (size_t i = 0; i < count; i++) {
+            if (is_aside(candidates, count, i) == (aside == 1) && !is_told_before(candidates, i)) {
+                rdmux_text_add(out, size, "%s", before);
+                add_verdict(out, size, &candidates[i]);
+                before = "; ";
+            }
+        }
     }
     rdmux_text_clean(out);
 }

@@ -174,9 +174,14 @@ static void print_candidate(FILE *out, const size_t widths[COLUMN_COUNT],
     snprintf(text, sizeof(text), "%s: %s", rdmux_reason_name((enum rdmux_reason)candidate->reason),
              text_behind_cost(candidate));
     print_row(out, widths, &row, text);
-    if (candidate->hint[0] != '\0') {
-        const struct table_row blank = { .cells = { "" } };
-        snprintf(text, sizeof(text), "to do: %s", candidate->hint);
+}
+
+static void print_hint(FILE *out, const size_t widths[COLUMN_COUNT], const char *hint)
+{
+    const struct table_row blank = { .cells = { "" } };
+    char text[WORDS_MAX];
+    if (hint[0] != '\0') {
+        snprintf(text, sizeof(text), "to do: %s", hint);
         print_row(out, widths, &blank, text);
     }
 }
@@ -224,6 +229,65 @@ static void print_absent(FILE *out, const struct rdmux_explanation *explanation)
         snprintf(text + used, sizeof(text) - used, "; --verbose says why");
         fputs("  absent: ", out);
         print_wrapped(out, text, 10, 4);
+    }
+}
+
+/* ------------------------------------------------------------------------------------- folded pairs */
+
+/* What the table leaves out of the pairs of a path of this side with a path of the peer. */
+struct folded {
+    uint32_t alike; /* with the same line as another one */
+    uint32_t apart; /* that cannot reach each other, where this side's path has a better pair */
+};
+
+static bool is_same_line(const struct rdmux_candidate *a, const struct rdmux_candidate *b)
+{
+    const bool ours = a->device[0] != '\0';
+    return ours == (b->device[0] != '\0') && strcmp(a->provider, b->provider) == 0 &&
+           strcmp(ours ? a->device : a->peer_device, ours ? b->device : b->peer_device) == 0 &&
+           a->reason == b->reason && a->cost_ns == b->cost_ns && a->measured == b->measured &&
+           strcmp(a->text, b->text) == 0 && strcmp(a->hint, b->hint) == 0;
+}
+
+/* Counts the candidate as folded if it is, and returns whether it is. */
+static bool fold(const struct rdmux_explanation *explanation, uint32_t at, struct folded *folded)
+{
+    const struct rdmux_candidate *candidate = explanation->candidates[at];
+    const bool is_unreachable = candidate->reason == RDMUX_REASON_NOT_REACHABLE &&
+                                candidate->device[0] != '\0';
+    for (uint32_t i = 0; i < explanation->candidate_count; i++) {
+        const struct rdmux_candidate *other = explanation->candidates[i];
+        if ((i < at || i == explanation->chosen) && i != at && is_same_line(other, candidate)) {
+            folded->alike++;
+            return true;
+        }
+        if (is_unreachable && other->reason != RDMUX_REASON_NOT_REACHABLE &&
+            strcmp(other->provider, candidate->provider) == 0 &&
+            strcmp(other->device, candidate->device) == 0) {
+            folded->apart++;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Prints "folded: 8 pairs of paths like one above, 24 that cannot reach each other; ...". */
+static void print_folded(FILE *out, const struct folded *folded)
+{
+    char alike[CELL_MAX] = "";
+    char apart[CELL_MAX] = "";
+    char text[WORDS_MAX];
+    if (folded->alike != 0) {
+        snprintf(alike, sizeof(alike), "%u like one above", (unsigned)folded->alike);
+    }
+    if (folded->apart != 0) {
+        snprintf(apart, sizeof(apart), "%u that cannot reach each other", (unsigned)folded->apart);
+    }
+    if (folded->alike != 0 || folded->apart != 0) {
+        snprintf(text, sizeof(text), "%s%s%s; --verbose shows them", alike,
+                 alike[0] != '\0' && apart[0] != '\0' ? ", " : "", apart);
+        fputs("  more pairs of paths: ", out);
+        print_wrapped(out, text, 23, 4);
     }
 }
 
@@ -315,12 +379,13 @@ static void print_protection(FILE *out, const struct rdmux_candidate *chosen)
     }
 }
 
-static void print_explanation(FILE *out, const struct rdmux_explanation *explanation, bool unfold)
+static void print_explanation(FILE *out, const struct rdmux_explanation *explanation, bool verbose)
 {
     static const struct table_row heading = { { "path", "cost", "figures" } };
     const struct rdmux_candidate *chosen = chosen_of(explanation);
     size_t widths[COLUMN_COUNT] = { 0 };
-    unfold = unfold || chosen == NULL; /* the absent ones are the reasons then */
+    const bool shows_absent = verbose || chosen == NULL; /* they are the reasons then */
+    struct folded folded = { 0 };
     widen(widths, &heading);
     for (uint32_t i = 0; i < explanation->candidate_count; i++) {
         struct table_row row;
@@ -328,18 +393,27 @@ static void print_explanation(FILE *out, const struct rdmux_explanation *explana
         widen(widths, &row);
     }
     print_row(out, widths, &heading, "why");
+    const char *hint = "";
     if (chosen != NULL) {
         print_candidate(out, widths, chosen);
+        hint = chosen->hint;
     }
     for (uint32_t i = 0; i < explanation->candidate_count; i++) {
         const struct rdmux_candidate *candidate = explanation->candidates[i];
-        if (candidate != chosen && (unfold || !is_absent(candidate))) {
+        if (candidate != chosen && (shows_absent || !is_absent(candidate)) &&
+            (verbose || !fold(explanation, i, &folded))) {
+            if (strcmp(hint, candidate->hint) != 0) {
+                print_hint(out, widths, hint); /* of all the lines before that have it */
+            }
             print_candidate(out, widths, candidate);
+            hint = candidate->hint;
         }
     }
-    if (!unfold) {
+    print_hint(out, widths, hint);
+    if (!shows_absent) {
         print_absent(out, explanation);
     }
+    print_folded(out, &folded);
     if (chosen == NULL) {
         fputs("  no path can be used\n", out);
     } else {
@@ -458,7 +532,8 @@ int tool_explain_main(int argc, char **argv)
         { .name = "verbose",
           .kind = OPTION_FLAG,
           .flag = &explain.verbose,
-          .help = "a line, the reason and a remedy also for kinds that neither side has" },
+          .help = "a line, the reason and a remedy also for kinds that neither side has, "
+                  "and for each pair of a path here with one of the peer" },
         { .name = "json", .kind = OPTION_FLAG, .flag = &explain.json, .help = "print JSON" },
     };
     const struct command_spec command = {

@@ -124,7 +124,9 @@ explain_shows_candidates() {
         kill -0 "$server" || return
         sleep 0.02
     done
-    "$rdmux" explain --paths auto,ofi --json "$address" >"$scratch/explanation" || status=$?
+    "$rdmux" explain --paths auto,ofi --json "$address" >"$scratch/explanation" &&
+        "$rdmux" explain --paths auto,ofi "$address" >"$scratch/table" &&
+        "$rdmux" explain --paths auto,ofi --verbose "$address" >"$scratch/long" || status=$?
     kill "$server"
     wait "$server" || true
     jq -c '.chosen.provider, (.candidates[] | select(.rank > 0) | [.provider, .device, .reason, .text])' \
@@ -132,7 +134,12 @@ explain_shows_candidates() {
     ((status == 0)) || return
     jq -e '.chosen.provider == "shm" and (.candidates | map(select(.provider == "ofi" and .rank > 0)) |
         length > 0 and all(.reason == "SLOWER" and (.text | test("; libfabric [0-9.]+, provider "))))' \
-        "$scratch/explanation" >/dev/null
+        "$scratch/explanation" >/dev/null || return
+    # A path has a line, and its pairs with paths of the peer that it cannot reach have none.
+    cat "$scratch/table"
+    grep -q '^  more pairs of paths: .*that cannot reach each other' "$scratch/table" &&
+        ! grep -q NOT_REACHABLE "$scratch/table" && grep -q NOT_REACHABLE "$scratch/long" &&
+        [[ -z $(grep '^  ofi ' "$scratch/table" | sort | uniq -d) ]]
 }
 
 # libfabric's tcp crashes where a connection ends while ofi_rxm has a message fetched; in which of the

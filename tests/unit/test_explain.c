@@ -369,6 +369,31 @@ static void the_text_names_every_candidate_when_no_path_exists(void **state)
     rdmux_explanation_free(explanation);
 }
 
+/* A path has a pair with each of the peer's paths of its provider. */
+static void the_text_tells_a_verdict_once_and_the_useful_first(void **state)
+{
+    (void)state;
+    struct rdmux_candidate candidates[] = {
+        candidate("ofi", "tcp:eth0", RDMUX_REASON_NOT_REACHABLE, 0, "of another provider"),
+        candidate("ofi", "tcp:eth0", RDMUX_REASON_CONNECT_FAILED, 1, "refused"),
+        candidate("ofi", "tcp:eth0", RDMUX_REASON_CONNECT_FAILED, 2, "refused"),
+        candidate("ofi", "net:eth0", RDMUX_REASON_NOT_REACHABLE, 0, "of another provider"),
+        candidate("ofi", "net:eth0", RDMUX_REASON_NOT_REACHABLE, 0, "of another provider"),
+        candidate("ofi", "net:eth0", RDMUX_REASON_NOT_REACHABLE, 0, "of another family"),
+        candidate("ucx", "tcp:eth0", RDMUX_REASON_NOT_REACHABLE, 0, "of another provider"),
+    };
+    char line[512];
+
+    rdmux_explain_no_path(candidates, sizeof(candidates) / sizeof(candidates[0]), line,
+                          sizeof(line));
+
+    assert_string_equal(line, "no path: ofi tcp:eth0: CONNECT_FAILED (refused); "
+                              "ofi net:eth0: NOT_REACHABLE (of another provider); "
+                              "ofi net:eth0: NOT_REACHABLE (of another family); "
+                              "ucx tcp:eth0: NOT_REACHABLE (of another provider); "
+                              "ofi tcp:eth0: NOT_REACHABLE (of another provider)");
+}
+
 static void an_explanation_may_have_no_candidates(void **state)
 {
     (void)state;
@@ -541,6 +566,8 @@ static void a_long_list_of_candidates_fits(void **state)
         candidates[i] = candidate("", "", RDMUX_REASON_OTHER_NAMESPACE, 0, "");
         fill(candidates[i].provider, sizeof(candidates[i].provider), 'p');
         fill(candidates[i].device, sizeof(candidates[i].device), 'd');
+        candidates[i].device[0] = (char)('a' + i / 10); /* no two are the same path */
+        candidates[i].device[1] = (char)('0' + i % 10);
         fill(candidates[i].text, sizeof(candidates[i].text), '"');
     }
     const char *json = NULL;
@@ -611,6 +638,7 @@ int main(void)
         cmocka_unit_test(the_text_names_the_choice_and_the_failed_attempts_before_it),
         cmocka_unit_test(the_best_candidate_is_the_choice_when_nothing_was_connected),
         cmocka_unit_test(the_text_names_every_candidate_when_no_path_exists),
+        cmocka_unit_test(the_text_tells_a_verdict_once_and_the_useful_first),
         cmocka_unit_test(an_explanation_may_have_no_candidates),
         cmocka_unit_test(the_text_of_another_end_names_its_status),
         cmocka_unit_test(the_json_has_every_field),
