@@ -9,7 +9,7 @@
  * the service thread may come 10 ms later, and the program may be the caller. A peer that has
  * closed its imports is not asked. After all answers or REVOKE_WAIT_MS the keys are invalidated in
  * any case. Where devices go on answering reads after that (RDMUX_PROVIDER_READS_LINGER), each
- * importer's endpoint waits until no read is under way, and is ended after REVOKE_WAIT_MS.
+ * importer's endpoint waits until no read is under way, and is ended after DRAIN_WAIT_MS.
  */
 #include "api/object/revoke.h"
 
@@ -38,6 +38,9 @@
 
 enum {
     REVOKE_WAIT_MS = 100,
+    /* These devices send by TCP, which needs 200 ms and more for a packet that was lost. The peer's
+     * program has no part in it. */
+    DRAIN_WAIT_MS = 1000,
     TURN_MS = 1, /* period of the caller's turns; the service thread is sooner if it watches */
     NS_PER_S = 1000000000,
 };
@@ -124,13 +127,15 @@ static bool is_past(const struct timespec *deadline)
            (now.tv_sec == deadline->tv_sec && now.tv_nsec >= deadline->tv_nsec);
 }
 
-/* Waits for the importers' answers for a limited time. fabric->lock is held, but released
- * meanwhile. */
-static void await_answers(struct rdmux_mr *mr)
+/* Waits for the importers' answers for a limited time, and takes those that came while this process
+ * did not run. fabric->lock is held, but released meanwhile. */
+static void await_answers(struct rdmux_mr *mr, unsigned wait_ms)
 {
     struct rdmux_fabric *fabric = mr->fabric;
-    struct timespec deadline = after_ms(REVOKE_WAIT_MS);
-    while (mr->revoke_awaited > 0 && !is_past(&deadline)) {
+    struct timespec deadline = after_ms(wait_ms);
+    bool is_last = false;
+    while (mr->revoke_awaited > 0 && !is_last) {
+        is_last = is_past(&deadline);
         pthread_mutex_unlock(&fabric->lock);
         if (rdmux_fabric_is_manual(fabric)) {
             rdmux_service_step(fabric, TURN_MS);
@@ -149,14 +154,14 @@ static void await_answers(struct rdmux_mr *mr)
  * consequence. fabric->lock is held, but released meanwhile. */
 static bool ask_importers(struct rdmux_mr *mr,
                           void (*deliver)(struct rdmux_cq *cq, struct rdmux_mail *mail),
-                          enum audience audience, const char *consequence)
+                          enum audience audience, unsigned wait_ms, const char *consequence)
 {
     tell_importers(mr, deliver, audience);
-    await_answers(mr);
+    await_answers(mr, wait_ms);
     if (mr->revoke_awaited > 0) {
         rdmux_log(mr->fabric, RDMUX_LOG_WARN,
-                  "region %llu: %u importers did not answer the revocation in %d ms; %s",
-                  (unsigned long long)mr->id, mr->revoke_awaited, REVOKE_WAIT_MS, consequence);
+                  "region %llu: %u importers did not answer the revocation in %u ms; %s",
+                  (unsigned long long)mr->id, mr->revoke_awaited, wait_ms, consequence);
     }
     return mr->revoke_awaited == 0;
 }
@@ -191,9 +196,9 @@ static void deliver_drain_end(struct rdmux_cq *cq, struct rdmux_mail *mail)
  * meanwhile. */
 static void drain_reads(struct rdmux_mr *mr)
 {
-    if (!ask_importers(mr, rdmux_ep_deliver_read_drain, WHO_DID,
+    if (!ask_importers(mr, rdmux_ep_deliver_read_drain, WHO_DID, DRAIN_WAIT_MS,
                        "their devices may be reading it still, so their endpoints are ended")) {
-        (void)ask_importers(mr, deliver_drain_end, WHO_IS_SILENT,
+        (void)ask_importers(mr, deliver_drain_end, WHO_IS_SILENT, REVOKE_WAIT_MS,
                             "their endpoints have not ended yet");
     }
 }
@@ -257,7 +262,8 @@ enum rdmux_status rdmux_mr_take_back(struct rdmux_mr *mr, bool again)
     while (mr->importing > 0) {
         pthread_cond_wait(&mr->changed, &fabric->lock);
     }
-    (void)ask_importers(mr, rdmux_revoke_deliver, WHO_IMPORTS, "their endpoints may fail");
+    (void)ask_importers(mr, rdmux_revoke_deliver, WHO_IMPORTS, REVOKE_WAIT_MS,
+                        "their endpoints may fail");
     bool linger = reads_linger(mr);
     pthread_mutex_unlock(&fabric->lock);
 

@@ -43,8 +43,9 @@ static struct device {
     uint64_t refused_length; /* registration of buffers of this length fails; 0: never */
     bool flush_fails;
     bool path_stays;  /* the path does not fail when the flush fails */
-    bool holds_flush; /* holds the flush for flush_polls polls; 0: forever */
+    bool holds_flush; /* holds the flush for flush_polls polls, or until flush_ms; both 0: forever */
     unsigned flush_polls;
+    uint64_t flush_ms;              /* as now_ms() */
     struct rdmux_request *flush;    /* the flush held now */
     size_t flushes;                 /* flushes held so far */
     bool is_invalid;                /* a key was invalidated */
@@ -194,7 +195,8 @@ static inline size_t device_poll(struct rdmux_provider_cq *cq, size_t budget)
         rdmux_provider_done(device.path, device.held[i], RDMUX_OK);
     }
     device.held_count -= did;
-    if (device.flush != NULL && device.flush_polls > 0 && --device.flush_polls == 0) {
+    if (device.flush != NULL && ((device.flush_polls > 0 && --device.flush_polls == 0) ||
+                                 (device.flush_ms != 0 && now_ms() >= device.flush_ms))) {
         rdmux_provider_done(device.path, device.flush, RDMUX_OK);
         device.flush = NULL;
         device.flushes++;

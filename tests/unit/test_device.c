@@ -531,8 +531,8 @@ static void a_denied_access_is_reported_in_time(void **state)
 
 /* ---------------------------------------------------------------------------- reads that linger */
 
-/* As in api/object/revoke.c: the longest that one answer of the peer's is waited for. */
-enum { REVOKE_WAIT_MS = 100 };
+/* As in api/object/revoke.c: the longest that one answer of the peer's, and a drain, is waited for. */
+enum { REVOKE_WAIT_MS = 100, DRAIN_WAIT_MS = 1000 };
 
 /* The device keeps answering reads after a key is invalid, until it is polled once, or forever. b
  * imports from it; another pair does not. */
@@ -574,7 +574,7 @@ static void check_that_it_lives(struct scene *scene, struct rdmux_ep *from, stru
 static void check_read_no_more(struct scene *scene, struct span span)
 {
     /* To revoke, to drain, and to end the endpoint. */
-    check_span("revocation", span, 0, 3 * REVOKE_WAIT_MS * SLACK);
+    check_span("revocation", span, 0, (2 * REVOKE_WAIT_MS + DRAIN_WAIT_MS) * SLACK);
     if (device.flushes == 1) {
         check_that_it_lives(scene, scene->pair.a, scene->pair.b);
     } else {
@@ -593,6 +593,23 @@ static void a_revoked_region_is_no_longer_read(void **state)
     CHECK_OK(rdmux_mr_revoke(scene.mr));
 
     check_read_no_more(&scene, span);
+    clear_lingering_scene(&scene, others);
+}
+
+/* A packet that was lost comes after 200 ms. */
+static void a_read_that_takes_a_while_costs_no_endpoint(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct rdmux_ep *others[2];
+    set_lingering_scene(&scene, true, &others[0], &others[1]);
+    device.flush_ms = now_ms() + 250;
+
+    CHECK_OK(rdmux_mr_revoke(scene.mr));
+
+    assert_int_equal(device.flushes, 1);
+    assert_true(now_ms() >= device.flush_ms);
+    check_that_it_lives(&scene, scene.pair.a, scene.pair.b);
     clear_lingering_scene(&scene, others);
 }
 
@@ -794,6 +811,7 @@ int main(void)
         cmocka_unit_test(a_denied_access_is_reported_at_once_while_the_peer_is_alive),
         cmocka_unit_test(a_denied_access_is_reported_in_time),
         cmocka_unit_test(a_revoked_region_is_no_longer_read),
+        cmocka_unit_test(a_read_that_takes_a_while_costs_no_endpoint),
         cmocka_unit_test(a_deregistered_region_is_no_longer_read),
         cmocka_unit_test(a_revocation_that_finds_a_broken_path_ends_its_endpoint),
         cmocka_unit_test(a_region_without_importers_is_revoked_at_once),

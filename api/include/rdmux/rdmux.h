@@ -845,10 +845,10 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_export_to(struct rdmux_mr 
  * Takes the exported rights back. When it returns, no later access by a token exported so far
  * succeeds. rdmux tells the importers, which drain and answer. After at most 100 ms it invalidates
  * the key, with or without answers; only endpoints that did not answer may fail. Over iwarp the
- * importers' adapters then have 100 ms to take the bytes that are under way; rdmux ends the
- * endpoints of those that do not. A peer on the same host that has mapped the pages is trusted to
+ * importers' adapters then have a second to take the bytes that are under way, as a lost packet
+ * costs 200 ms; rdmux ends the endpoints of those that do not. A peer on the same host that has mapped the pages is trusted to
  * stop (RDMUX_ACCESS_NO_MAP avoids that).
- * Threads  Any. May sleep up to 200 ms, over iwarp up to 300 ms.
+ * Threads  Any. May sleep up to 200 ms, over iwarp up to 1,200 ms.
  * Errors   RDMUX_INVALID
  */
 RDMUX_API enum rdmux_status rdmux_mr_revoke(struct rdmux_mr *mr);
