@@ -123,14 +123,14 @@ int rdmux_ofi_getinfo(const struct ofi_library *library, const struct fi_info *h
 
 /* --------------------------------------------------------------------- caches of registrations */
 
-/* A monitor of memory that cannot start: libfabric goes on without a cache then. */
-static int refuse_to_start(struct fid_mem_monitor *monitor)
+/* A monitor of memory that watches none: libfabric caches no registration whose memory is not
+ * watched. (If the monitor did not start, opening a domain of efa would fail.) */
+static int start(struct fid_mem_monitor *monitor)
 {
     (void)monitor;
-    return -FI_ENOSYS;
+    return 0;
 }
 
-/* It never starts, so libfabric calls none of these. */
 static void stop(struct fid_mem_monitor *monitor)
 {
     (void)monitor;
@@ -163,7 +163,7 @@ static int import_monitor(const struct ofi_library *library)
 {
     static struct fi_ops_mem_monitor ops = {
         .size = sizeof(ops),
-        .start = refuse_to_start,
+        .start = start,
         .stop = stop,
         .subscribe = subscribe,
         .unsubscribe = unsubscribe,
@@ -192,6 +192,6 @@ int rdmux_ofi_forbid_caches(const struct ofi_library *library)
         loaded.has_no_caches = result == 0;
     }
     (void)pthread_mutex_unlock(&loaded.lock);
-    /* Busy: the program has a cache at work, or a monitor of its own. */
+    /* Busy: the program has a monitor of its own, or a domain whose cache is watched already. */
     return result == -FI_EBUSY ? 0 : result;
 }

@@ -35,10 +35,11 @@ const struct ofi_library *rdmux_ofi_library(char *text);
 int rdmux_ofi_getinfo(const struct ofi_library *library, const struct fi_info *hints,
                       struct fi_info **info);
 
-/* Keeps libfabric from caching registrations: while a domain with such a cache is open, verbs' for one,
- * the code of libc is changed, to see memory come and go. No domain that the process opens from now on
- * has a cache. One that it opened itself before keeps its own, and what that changed. To be called
- * before each fi_domain(). Returns 0, or libfabric's error. Any thread. [may sleep] */
+/* Keeps libfabric from caching registrations: to see memory come and go, it patches mmap() and its
+ * like in libc while a domain with such a cache is open. Afterwards no registration of this process is
+ * cached, unless the program has given libfabric a monitor of memory, or has such a domain open
+ * already: then nothing changes. To be called before fi_domain(). Returns 0, or libfabric's error. Any
+ * thread. [may sleep] */
 int rdmux_ofi_forbid_caches(const struct ofi_library *library);
 
 /* Blocks all signals, for calls of libfabric that may start a thread (the provider sockets has three

@@ -39,8 +39,8 @@ static size_t body_pieces(const struct fi_info *info)
     return has_bodies ? pieces : 0;
 }
 
-/* Returns the bytes of the longest message. ofi_rxm has a longer one than it buffers fetched by a read,
- * and tcp of libfabric 1.17 frees that read twice if the connection ends meanwhile. */
+/* Returns the bytes of the longest message. ofi_rxm fetches one that exceeds its buffers by a read, which
+ * tcp of libfabric 1.17 frees twice if the connection ends meanwhile. */
 static uint32_t longest_message(const struct ofi_ep *ep)
 {
     const struct fi_info *info = ofi_domain_of(ep)->info;

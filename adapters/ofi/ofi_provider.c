@@ -26,6 +26,19 @@ static const struct framed_lane_ops lane = {
     .close = rdmux_ofi_close,
 };
 
+/* Providers without a device cache no registration. */
+static bool may_cache(const struct fi_info *info)
+{
+    static const char *const without[] = { "tcp", "net", "sockets", "udp", "shm" };
+    const char *name = info->fabric_attr->prov_name;
+    for (size_t i = 0; i < sizeof(without) / sizeof(without[0]); i++) {
+        if (strncmp(name, without[i], strlen(without[i])) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static enum rdmux_status ofi_domain_open(struct rdmux_provider_domain *base,
                                          const struct rdmux_local_path *path)
 {
@@ -50,9 +63,9 @@ static enum rdmux_status ofi_domain_open(struct rdmux_provider_domain *base,
         status = rdmux_ofi_error(domain, "fi_fabric", result);
         goto free_info;
     }
-    result = rdmux_ofi_forbid_caches(domain->library);
+    result = may_cache(domain->info) ? rdmux_ofi_forbid_caches(domain->library) : 0;
     if (result != 0) {
-        status = rdmux_ofi_error(domain, "fi_import_fid", result);
+        status = rdmux_ofi_error(domain, "giving libfabric a monitor of memory", result);
         goto close_fabric;
     }
     rdmux_ofi_block_signals(&mask);

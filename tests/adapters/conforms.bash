@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 # shellcheck shell=bash
-# The conformance suite over an adapter, for ofi.sh and ucx.sh, which have set build.
-: "${build:?}"
+# The conformance suite over an adapter, and cases in a guest, for ofi.sh and ucx.sh. They have lib.sh,
+# have set these, and set `wanted`, a pattern or empty, and `scratch`, a folder, before they call.
+: "${root:?}" "${build:?}"
 
 # judge NAME COMMAND...: runs the suite, the end of whose command are the arguments; its JSON stays in the
 # build's folder conformance/NAME.json. Prints the rules that did not pass, and how many did. Every rule
@@ -19,4 +20,28 @@ judge() {
         .text // empty' "$report" || cat "$report"
     ((status == 0)) &&
         jq -e '[.providers[].rules[].status] | (index("pass") != null and index("fail") == null)' "$report" >/dev/null
+}
+
+when_wanted() { # NAME COMMAND...
+    [[ -n $wanted && ! $1 =~ $wanted ]] || tap "$@"
+}
+
+no_kernel() {
+    cat "${scratch:?}/kernel"
+    return 1
+}
+
+# in_guest NAME COMMAND...: a case, if it is wanted, that runs in a guest with soft RoCE, whose kernel
+# `linux` is made for the first of them. Where this machine cannot make it, the case is skipped.
+linux='' kernel_status=0
+in_guest() {
+    [[ -z $wanted || $1 =~ $wanted ]] || return 0
+    if [[ -z $linux ]] && ((kernel_status == 0)); then
+        linux=$("$root/tests/soft_rdma/kernel" 2>"${scratch:?}/kernel") || kernel_status=$?
+    fi
+    case $kernel_status in
+    0) tap "$@" ;;
+    77) tap_skip "$1" "$(sed -n 's/^soft-RDMA kernel: //p' "${scratch:?}/kernel" | tail -n 1)" ;;
+    *) tap "$1" no_kernel ;;
+    esac
 }

@@ -60,7 +60,8 @@ conforms() {
     done
 }
 
-# on_soft_roce SECONDS SCRIPT [ARGUMENT...]: runs the script in a guest with soft RoCE, for libfabric's verbs.
+# on_soft_roce SECONDS SCRIPT [ARGUMENT...]: runs the script in a guest with soft RoCE, for libfabric's
+# verbs. in_guest has made its kernel.
 on_soft_roce() {
     "$root/tests/soft_rdma/guest" --linux "$linux" --seconds "$1" --with "$build/bin" --with "$build/lib" \
         --with "$build/tests/adapters" --env "RDMUX_BUILD=$build" "${@:2}"
@@ -76,7 +77,28 @@ END
     on_soft_roce 120 "$scratch/unchanged"
 }
 
-# conforms_on_soft_roce HOW SELECTION...: a guest has one processor, so that polling takes longer there.
+# A program that has given libfabric a monitor of memory, or has a domain with a cache of registrations.
+verbs_beside_the_program() {
+    cat >"$scratch/beside" <<'END'
+. /run/host/inside.sh
+cd /
+export RDMUX_PATHS=ofi FI_PROVIDER=verbs
+for uses in monitor domain; do
+    beside=(env LD_PRELOAD="$RDMUX_BUILD/tests/adapters/uses_libfabric.so" USES=$uses "$RDMUX_BUILD/bin/rdmux")
+    "${beside[@]}" serve 127.0.0.1:0 >"/tmp/$uses" &
+    until address=$(sed -n 's/^listening on //p' "/tmp/$uses") && [[ -n $address ]]; do
+        kill -0 "$!" || exit
+        sleep 0.02
+    done
+    "${beside[@]}" perf "$address" --iterations 100 --test latency --verify || exit
+    kill "$!"
+    wait "$!" || exit
+done
+END
+    on_soft_roce 120 "$scratch/beside"
+}
+
+# conforms_on_soft_roce HOW OPTION=VALUE...: a guest has one processor, so that polling takes longer there.
 conforms_on_soft_roce() {
     cat >"$scratch/guest" <<'END'
 . /run/host/inside.sh
@@ -142,8 +164,8 @@ explain_shows_candidates() {
         [[ -z $(grep '^  ofi ' "$scratch/table" | sort | uniq -d) ]]
 }
 
-# libfabric's tcp crashes where a connection ends while ofi_rxm has a message fetched; in which of the
-# runs one is, chance tells.
+# While ofi_rxm fetches a message by a read, the end of the connection crashes libfabric's tcp. The
+# adapter's messages are too short for that. With longer ones more than half of the runs crashed.
 an_end_within_a_message() {
     local seed
     for seed in 1 2 3 4 5 6; do
@@ -160,16 +182,6 @@ small_buffers_are_refused() {
     tail "$scratch/small"
     grep -q 'ofi: tcp;ofi_rxm takes messages of 1024 bytes, and 4096 are needed; unset FI_OFI_RXM_BUFFER_SIZE' \
         "$scratch/small"
-}
-
-beside_a_monitor_of_the_program() {
-    judge ofi-own-monitor env LD_PRELOAD="$build/tests/adapters/own_monitor.so" FI_PROVIDER=tcp timeout 60 \
-        "$rdmux" conformance --provider ofi --quick --patience "$patience" --seed 1 \
-        --case 'two processes connect through this provider'
-}
-
-when_wanted() { # NAME COMMAND...
-    [[ -n $wanted && ! $1 =~ $wanted ]] || tap "$@"
 }
 
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/rdmux-ofi.XXXXXX")
@@ -193,9 +205,6 @@ when_wanted 'rdmux info names the version of libfabric' info_names_the_library
 when_wanted 'without a request libfabric is left alone' without_a_request_it_is_left_alone
 when_wanted 'where libfabric has no provider, the reason is told' without_providers_the_reason_is_told
 when_wanted 'explain shows candidates of libfabric' explain_shows_candidates
-if [[ -e $build/tests/adapters/own_monitor.so ]]; then
-    when_wanted "a program's own monitor of memory is no obstacle" beside_a_monitor_of_the_program
-fi
 if [[ -e $build/lib/libfabric/librdmux-fi.so ]]; then
     when_wanted 'rdmux as a provider of libfabric is no path of rdmux' rdmux_is_no_path_of_itself
 fi
@@ -221,18 +230,16 @@ if [[ " ${providers[*]} " == *' tcp;ofi_rxm '* ]]; then
     when_wanted 'an end within a message of ofi_rxm ends nothing else' an_end_within_a_message
     when_wanted 'where ofi_rxm has too little room for a message, the reason is told' small_buffers_are_refused
 fi
-if linux=$("$root/tests/soft_rdma/kernel" 2>"$scratch/kernel"); then
-    when_wanted "libfabric's verbs changes nothing in the process" verbs_changes_nothing
-    for how in poll sleep; do
-        selection=(--case=transfer)
-        [[ $level != thorough ]] ||
-            selection=("--rules=$(rules_of verbs)" '--case=after fork every call of the child')
-        when_wanted "verbs on soft RoCE keeps the rules ($how)" conforms_on_soft_roce "$how" "${selection[@]}"
-    done
-else
-    tap_skip "everything over libfabric's verbs" \
-        "$(sed -n 's/^soft-RDMA kernel: //p' "$scratch/kernel" | tail -n 1)"
+in_guest "libfabric's verbs changes nothing in the process" verbs_changes_nothing
+if [[ -e $build/tests/adapters/uses_libfabric.so ]]; then
+    in_guest "libfabric's verbs serves a program that uses it, too" verbs_beside_the_program
 fi
+for how in poll sleep; do
+    selection=(--case=transfer)
+    [[ $level != thorough ]] ||
+        selection=("--rules=$(rules_of verbs)" '--case=after fork every call of the child')
+    in_guest "verbs on soft RoCE keeps the rules ($how)" conforms_on_soft_roce "$how" "${selection[@]}"
+done
 for name in pingpong_tells_half_a_round_trip file_copy_copies_files_of_any_size \
     kv_store_keeps_what_was_put rpc_serves_four_clients allreduce_sums_on_every_rank \
     event_loop_tells_every_line_to_every_member; do

@@ -166,10 +166,6 @@ END
         --with "$build/tests/adapters" --env "RDMUX_BUILD=$build" "${environment[@]}" "$scratch/guest" "$@"
 }
 
-when_wanted() { # NAME COMMAND...
-    [[ -n $wanted && ! $1 =~ $wanted ]] || tap "$@"
-}
-
 when_wanted 'UCX at work changes nothing in the process' env "${safe[@]}" "$build/tests/adapters/unchanged" ucx
 for name in "${safe[@]}"; do
     when_wanted "without $name it is not loaded" it_is_not_loaded_without "${name%%=*}"
@@ -190,12 +186,7 @@ done
 # The whole suite takes a guest a quarter of an hour.
 soft_roce=(--case 'two processes connect through this provider')
 [[ $level != thorough ]] || soft_roce=(--quick)
-if linux=$("$root/tests/soft_rdma/kernel" 2>"$scratch/kernel"); then
-    when_wanted 'ucx keeps the rules over rc on soft RoCE' conforms_on_soft_roce "${soft_roce[@]}"
-else
-    tap_skip 'ucx keeps the rules over rc on soft RoCE' \
-        "$(sed -n 's/^soft-RDMA kernel: //p' "$scratch/kernel" | tail -n 1)"
-fi
+in_guest 'ucx keeps the rules over rc on soft RoCE' conforms_on_soft_roce "${soft_roce[@]}"
 for name in pingpong_tells_half_a_round_trip file_copy_copies_files_of_any_size \
     kv_store_keeps_what_was_put rpc_serves_four_clients allreduce_sums_on_every_rank \
     event_loop_tells_every_line_to_every_member; do
