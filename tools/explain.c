@@ -255,24 +255,27 @@ static bool fold(const struct rdmux_explanation *explanation, uint32_t at, struc
     const struct rdmux_candidate *candidate = explanation->candidates[at];
     const bool is_unreachable = candidate->reason == RDMUX_REASON_NOT_REACHABLE &&
                                 candidate->device[0] != '\0';
-    for (uint32_t i = 0; i < explanation->candidate_count; i++) {
+    for (uint32_t i = 0; i < explanation->candidate_count && is_unreachable; i++) {
         const struct rdmux_candidate *other = explanation->candidates[i];
-        if ((i < at || i == explanation->chosen) && i != at && is_same_line(other, candidate)) {
-            folded->alike++;
-            return true;
-        }
-        if (is_unreachable && other->reason != RDMUX_REASON_NOT_REACHABLE &&
+        if (other->reason != RDMUX_REASON_NOT_REACHABLE &&
             strcmp(other->provider, candidate->provider) == 0 &&
             strcmp(other->device, candidate->device) == 0) {
             folded->apart++;
             return true;
         }
     }
+    for (uint32_t i = 0; i < explanation->candidate_count; i++) {
+        if ((i < at || i == explanation->chosen) && i != at &&
+            is_same_line(explanation->candidates[i], candidate)) {
+            folded->alike++;
+            return true;
+        }
+    }
     return false;
 }
 
-/* Prints "folded: 8 pairs of paths like one above, 24 that cannot reach each other; ...". */
-static void print_folded(FILE *out, const struct folded *folded)
+/* Prints "more pairs of paths: 8 like one above, 24 that cannot reach each other; ...". */
+static void print_folded(FILE *out, const struct folded *folded, const char *option)
 {
     char alike[CELL_MAX] = "";
     char apart[CELL_MAX] = "";
@@ -284,8 +287,8 @@ static void print_folded(FILE *out, const struct folded *folded)
         snprintf(apart, sizeof(apart), "%u that cannot reach each other", (unsigned)folded->apart);
     }
     if (folded->alike != 0 || folded->apart != 0) {
-        snprintf(text, sizeof(text), "%s%s%s; --verbose shows them", alike,
-                 alike[0] != '\0' && apart[0] != '\0' ? ", " : "", apart);
+        snprintf(text, sizeof(text), "%s%s%s; %s shows them", alike,
+                 alike[0] != '\0' && apart[0] != '\0' ? ", " : "", apart, option);
         fputs("  more pairs of paths: ", out);
         print_wrapped(out, text, 23, 4);
     }
@@ -379,7 +382,9 @@ static void print_protection(FILE *out, const struct rdmux_candidate *chosen)
     }
 }
 
-static void print_explanation(FILE *out, const struct rdmux_explanation *explanation, bool verbose)
+/* verbose_option: what prints all of it. */
+static void print_explanation(FILE *out, const struct rdmux_explanation *explanation, bool verbose,
+                              const char *verbose_option)
 {
     static const struct table_row heading = { { "path", "cost", "figures" } };
     const struct rdmux_candidate *chosen = chosen_of(explanation);
@@ -413,7 +418,7 @@ static void print_explanation(FILE *out, const struct rdmux_explanation *explana
     if (!shows_absent) {
         print_absent(out, explanation);
     }
-    print_folded(out, &folded);
+    print_folded(out, &folded, verbose_option);
     if (chosen == NULL) {
         fputs("  no path can be used\n", out);
     } else {
@@ -423,7 +428,7 @@ static void print_explanation(FILE *out, const struct rdmux_explanation *explana
 
 void tool_print_explanation(FILE *out, const struct rdmux_explanation *explanation)
 {
-    print_explanation(out, explanation, false);
+    print_explanation(out, explanation, false, "\"rdmux explain HOST --verbose\"");
 }
 
 static bool print_json(struct rdmux_explanation *explanation, FILE *out)
@@ -452,7 +457,7 @@ static int print_and_free(const struct explain_options *options,
     }
     if (!options->json) {
         fprintf(out, "paths to %s\n", options->address);
-        print_explanation(out, explanation, options->verbose);
+        print_explanation(out, explanation, options->verbose, "--verbose");
         if (options->both) {
             print_sides(out, explanation);
         }

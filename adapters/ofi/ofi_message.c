@@ -2,7 +2,6 @@
 /* The messages of an endpoint: memory, sending, receiving. */
 #include "adapters/ofi/ofi_internal.h"
 
-#include <inttypes.h>
 #include <rdma/fi_errno.h>
 #include <string.h>
 
@@ -41,7 +40,7 @@ static size_t body_pieces(const struct fi_info *info)
 
 /* Returns the bytes of the longest message. ofi_rxm fetches one that exceeds its buffers by a read, which
  * tcp of libfabric 1.17 frees twice if the connection ends meanwhile. */
-static uint32_t longest_message(const struct ofi_ep *ep)
+static size_t longest_message(const struct ofi_ep *ep)
 {
     const struct fi_info *info = ofi_domain_of(ep)->info;
     size_t longest = info->ep_attr->max_msg_size;
@@ -51,18 +50,19 @@ static uint32_t longest_message(const struct ofi_ep *ep)
         fi_getopt(&ep->ep->fid, FI_OPT_ENDPOINT, FI_OPT_BUFFERED_LIMIT, &buffered, &size) == 0) {
         longest = buffered < longest ? buffered : longest;
     }
-    return longest < OFI_MESSAGE_MAX ? (uint32_t)longest & ~UINT32_C(63) : OFI_MESSAGE_MAX;
+    return longest < OFI_MESSAGE_MAX ? longest : OFI_MESSAGE_MAX;
 }
 
 enum rdmux_status rdmux_ofi_slab_create(struct ofi_ep *ep)
 {
     struct ofi_domain *domain = ofi_domain_of(ep);
     struct rdmux_fabric *fabric = domain->base.base.fabric;
-    const uint32_t message_max = longest_message(ep);
-    if (message_max < FRAMED_MESSAGE_MIN) {
+    const size_t longest = longest_message(ep);
+    const uint32_t message_max = (uint32_t)longest & ~UINT32_C(63);
+    if (longest < FRAMED_MESSAGE_MIN) {
         const char *name = domain->info->fabric_attr->prov_name;
-        rdmux_provider_error("ofi: %s takes messages of %" PRIu32 " bytes, and %d are needed%s",
-                             name, message_max, FRAMED_MESSAGE_MIN,
+        rdmux_provider_error("ofi: %s takes messages of %zu bytes, and %d are needed%s", name,
+                             longest, FRAMED_MESSAGE_MIN,
                              ofi_is_rxm(domain->info) ? "; unset FI_OFI_RXM_BUFFER_SIZE" : "");
         return RDMUX_UNSUPPORTED;
     }

@@ -18,6 +18,7 @@
 #include <rdma/fi_errno.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -370,10 +371,21 @@ static void unlist(void)
     (void)pthread_mutex_unlock(&listed.lock);
 }
 
+/* What to do where libfabric has no provider. */
+static const char *provider_hint(char hint[RDMUX_TEXT_MAX])
+{
+    const char *wanted = getenv("FI_PROVIDER");
+    (void)snprintf(hint, RDMUX_TEXT_MAX, "%s%.64s%s\"fi_info -l\" lists the names",
+                   wanted != NULL ? "FI_PROVIDER is \"" : "", wanted != NULL ? wanted : "",
+                   wanted != NULL ? "\": " : "");
+    return hint;
+}
+
 enum rdmux_status rdmux_ofi_probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
                                   size_t max, size_t *count)
 {
     char text[RDMUX_TEXT_MAX];
+    char hint[RDMUX_TEXT_MAX];
     const struct ofi_library *library = rdmux_ofi_library(text);
     const struct fi_info *all;
     (void)fabric;
@@ -385,8 +397,7 @@ enum rdmux_status rdmux_ofi_probe(struct rdmux_fabric *fabric, struct rdmux_loca
     if (all == NULL) {
         unlist();
         (void)snprintf(text, sizeof(text), "fi_getinfo: %s", library->strerror(-result));
-        return absent(out, max, count, RDMUX_REASON_NO_DEVICE, text,
-                      "does FI_PROVIDER leave any provider? fi_info lists them");
+        return absent(out, max, count, RDMUX_REASON_NO_DEVICE, text, provider_hint(hint));
     }
     *count = 0;
     max = max < PATHS_MAX ? max : PATHS_MAX;
@@ -401,7 +412,7 @@ enum rdmux_status rdmux_ofi_probe(struct rdmux_fabric *fabric, struct rdmux_loca
     if (*count == 0) {
         return absent(out, max, count, RDMUX_REASON_NO_DEVICE,
                       "libfabric has no provider whose messages keep their order",
-                      "does FI_PROVIDER leave any provider? fi_info lists them");
+                      provider_hint(hint));
     }
     return RDMUX_OK;
 }
@@ -438,11 +449,17 @@ enum rdmux_reason rdmux_ofi_reach(const uint8_t *ours, size_t ours_length, const
         (void)snprintf(text, RDMUX_TEXT_MAX, "the peer's adapter is of another version");
         return RDMUX_REASON_NOT_REACHABLE;
     }
-    if (memcmp(ours + REACH_AT_PROVIDER, theirs + REACH_AT_PROVIDER, PROVIDER_SIZE) != 0 ||
-        memcmp(ours + REACH_AT_PROTOCOL, theirs + REACH_AT_PROTOCOL, 8) != 0) {
+    if (memcmp(ours + REACH_AT_PROVIDER, theirs + REACH_AT_PROVIDER, PROVIDER_SIZE) != 0) {
         (void)snprintf(text, RDMUX_TEXT_MAX,
-                       "the peer's path is of another provider of libfabric, "
-                       "or of another address family");
+                       "the two paths are of different providers of libfabric, %.31s and %.31s "
+                       "(FI_PROVIDER limits them)",
+                       (const char *)ours + REACH_AT_PROVIDER,
+                       (const char *)theirs + REACH_AT_PROVIDER);
+        return RDMUX_REASON_NOT_REACHABLE;
+    }
+    if (memcmp(ours + REACH_AT_PROTOCOL, theirs + REACH_AT_PROTOCOL, 8) != 0) {
+        (void)snprintf(text, RDMUX_TEXT_MAX,
+                       "the addresses, or libfabric's protocols, are of different families");
         return RDMUX_REASON_NOT_REACHABLE;
     }
     if (((ours[1] ^ theirs[1]) & REACH_HERE) != 0) {
