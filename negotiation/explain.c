@@ -197,12 +197,16 @@ static void add_verdict(char *out, size_t size, const struct rdmux_candidate *ca
     }
 }
 
+/* That the peer has none says the same of each path of the provider. */
 static bool has_same_verdict(const struct rdmux_candidate *a, const struct rdmux_candidate *b)
 {
     const bool ours = a->device[0] != '\0';
-    return ours == (b->device[0] != '\0') && strcmp(a->provider, b->provider) == 0 &&
-           strcmp(ours ? a->device : a->peer_device, ours ? b->device : b->peer_device) == 0 &&
-           a->reason == b->reason && strcmp(a->text, b->text) == 0;
+    const bool is_same_path = strcmp(ours ? a->device : a->peer_device,
+                                     ours ? b->device : b->peer_device) == 0 ||
+                              a->reason == RDMUX_REASON_PEER_HAS_NONE;
+    return is_same_path && ours == (b->device[0] != '\0') &&
+           strcmp(a->provider, b->provider) == 0 && a->reason == b->reason &&
+           strcmp(a->text, b->text) == 0;
 }
 
 static bool is_told_before(const struct rdmux_candidate *candidates, size_t at)

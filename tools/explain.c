@@ -240,12 +240,17 @@ struct folded {
     uint32_t apart; /* that cannot reach each other, where this side's path has a better pair */
 };
 
+/* Returns whether one line says it all. That the peer has none says the same of each path of the
+ * provider. */
 static bool is_same_line(const struct rdmux_candidate *a, const struct rdmux_candidate *b)
 {
     const bool ours = a->device[0] != '\0';
-    return ours == (b->device[0] != '\0') && strcmp(a->provider, b->provider) == 0 &&
-           strcmp(ours ? a->device : a->peer_device, ours ? b->device : b->peer_device) == 0 &&
-           a->reason == b->reason && a->cost_ns == b->cost_ns && a->measured == b->measured &&
+    const bool is_same_path = strcmp(ours ? a->device : a->peer_device,
+                                     ours ? b->device : b->peer_device) == 0 ||
+                              a->reason == RDMUX_REASON_PEER_HAS_NONE;
+    return is_same_path && ours == (b->device[0] != '\0') &&
+           strcmp(a->provider, b->provider) == 0 && a->reason == b->reason &&
+           a->cost_ns == b->cost_ns && a->measured == b->measured &&
            strcmp(a->text, b->text) == 0 && strcmp(a->hint, b->hint) == 0;
 }
 

@@ -381,6 +381,8 @@ static void the_text_tells_a_verdict_once_and_the_useful_first(void **state)
         candidate("ofi", "net:eth0", RDMUX_REASON_NOT_REACHABLE, 0, "of another provider"),
         candidate("ofi", "net:eth0", RDMUX_REASON_NOT_REACHABLE, 0, "of another family"),
         candidate("ucx", "tcp:eth0", RDMUX_REASON_NOT_REACHABLE, 0, "of another provider"),
+        candidate("ib", "mlx5_0", RDMUX_REASON_PEER_HAS_NONE, 0, "none"),
+        candidate("ib", "mlx5_1", RDMUX_REASON_PEER_HAS_NONE, 0, "none"),
     };
     char line[512];
 
@@ -391,6 +393,7 @@ static void the_text_tells_a_verdict_once_and_the_useful_first(void **state)
                               "ofi net:eth0: NOT_REACHABLE (of another provider); "
                               "ofi net:eth0: NOT_REACHABLE (of another family); "
                               "ucx tcp:eth0: NOT_REACHABLE (of another provider); "
+                              "ib mlx5_0: PEER_HAS_NONE (none); "
                               "ofi tcp:eth0: NOT_REACHABLE (of another provider)");
 }
 
