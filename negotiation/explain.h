@@ -26,9 +26,9 @@ void rdmux_text_add(char *text, size_t size, const char *format, ...) RDMUX_PRIN
  * UTF-8. */
 void rdmux_text_clean(char *text);
 
-/* Writes one line with every candidate's reason, cut to size: the error text of RDMUX_NO_PATH. Equal
- * verdicts are told once. Last come pairs that cannot reach each other where the path of this side has
- * one that could. */
+/* Writes one line with every candidate's reason, cut to size: the error text of RDMUX_NO_PATH.
+ * Equal verdicts are told once. Last come pairs that cannot reach each other where the path of this
+ * side has one that could. */
 void rdmux_explain_no_path(const struct rdmux_candidate *candidates, size_t count, char *out,
                            size_t size);
 

@@ -36,10 +36,10 @@ int rdmux_ofi_getinfo(const struct ofi_library *library, const struct fi_info *h
                       struct fi_info **info);
 
 /* Keeps libfabric from caching registrations: to see memory come and go, it patches mmap() and its
- * like in libc while a domain with such a cache is open. Afterwards no registration of this process is
- * cached, unless the program has given libfabric a monitor of memory, or has such a domain open
- * already: then nothing changes. To be called before fi_domain(). Returns 0, or libfabric's error. Any
- * thread. [may sleep] */
+ * like in libc while a domain with such a cache is open. Afterwards no registration of this process
+ * is cached, unless the program has given libfabric a monitor of memory, or has such a domain open
+ * already: then nothing changes. To be called before fi_domain(). Returns 0, or libfabric's error.
+ * Any thread. [may sleep] */
 int rdmux_ofi_forbid_caches(const struct ofi_library *library);
 
 /* Blocks all signals, for calls of libfabric that may start a thread (the provider sockets has three

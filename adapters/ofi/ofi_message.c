@@ -38,8 +38,8 @@ static size_t body_pieces(const struct fi_info *info)
     return has_bodies ? pieces : 0;
 }
 
-/* Returns the bytes of the longest message. ofi_rxm fetches one that exceeds its buffers by a read, which
- * tcp of libfabric 1.17 frees twice if the connection ends meanwhile. */
+/* Returns the bytes of the longest message. ofi_rxm fetches one that exceeds its buffers by a read,
+ * which tcp of libfabric 1.17 frees twice if the connection ends meanwhile. */
 static size_t longest_message(const struct ofi_ep *ep)
 {
     const struct fi_info *info = ofi_domain_of(ep)->info;

@@ -846,8 +846,8 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_export_to(struct rdmux_mr 
  * succeeds. rdmux tells the importers, which drain and answer. After at most 100 ms it invalidates
  * the key, with or without answers; only endpoints that did not answer may fail. Over iwarp the
  * importers' adapters then have a second to take the bytes that are under way, as a lost packet
- * costs 200 ms; rdmux ends the endpoints of those that do not. A peer on the same host that has mapped the pages is trusted to
- * stop (RDMUX_ACCESS_NO_MAP avoids that).
+ * costs 200 ms; rdmux ends the endpoints of those that do not. A peer on the same host that has
+ * mapped the pages is trusted to stop (RDMUX_ACCESS_NO_MAP avoids that).
  * Threads  Any. May sleep up to 200 ms, over iwarp up to 1,200 ms.
  * Errors   RDMUX_INVALID
  */
