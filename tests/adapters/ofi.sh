@@ -185,7 +185,17 @@ small_buffers_are_refused() {
 }
 
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/rdmux-ofi.XXXXXX")
-trap 'rm -rf "$scratch"' EXIT
+# Processes that were killed leave their segments of libfabric's shm, PID:DOMAIN:ENDPOINT, and a later
+# process with the same id could open none.
+clean_up() {
+    local segment
+    while IFS= read -r segment; do
+        [[ -d /proc/${segment%%:*} ]] || rm -f "/dev/shm/$segment"
+    done < <(find /dev/shm -maxdepth 1 -name '[0-9]*:*:*' -user "$(id -u)" -newer "$scratch/began" -printf '%f\n')
+    rm -rf "$scratch"
+}
+touch "$scratch/began"
+trap clean_up EXIT
 
 providers=()
 for provider in tcp net sockets shm 'tcp;ofi_rxm' 'net;ofi_rxm'; do
