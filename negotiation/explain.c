@@ -3,6 +3,7 @@
  * anything shown, logged or turned into JSON later is valid UTF-8 without control characters,
  * whatever a peer sent. */
 #include "negotiation/explain.h"
+#include "negotiation/verdict.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -197,40 +198,24 @@ static void add_verdict(char *out, size_t size, const struct rdmux_candidate *ca
     }
 }
 
-/* That the peer has none says the same of each path of the provider. */
-static bool has_same_verdict(const struct rdmux_candidate *a, const struct rdmux_candidate *b)
-{
-    const bool ours = a->device[0] != '\0';
-    const bool is_same_path = strcmp(ours ? a->device : a->peer_device,
-                                     ours ? b->device : b->peer_device) == 0 ||
-                              a->reason == RDMUX_REASON_PEER_HAS_NONE;
-    return is_same_path && ours == (b->device[0] != '\0') &&
-           strcmp(a->provider, b->provider) == 0 && a->reason == b->reason &&
-           strcmp(a->text, b->text) == 0;
-}
-
 static bool is_told_before(const struct rdmux_candidate *candidates, size_t at)
 {
     for (size_t i = 0; i < at; i++) {
-        if (has_same_verdict(&candidates[i], &candidates[at])) {
+        if (rdmux_verdict_is_same(&candidates[i], &candidates[at])) {
             return true;
         }
     }
     return false;
 }
 
-/* Returns whether a pair cannot reach each other, and this side's path has one that could. */
 static bool is_aside(const struct rdmux_candidate *candidates, size_t count, size_t at)
 {
-    const struct rdmux_candidate *candidate = &candidates[at];
-    bool has_better = false;
-    for (size_t i = 0; i < count && !has_better; i++) {
-        has_better = candidates[i].reason != RDMUX_REASON_NOT_REACHABLE &&
-                     strcmp(candidates[i].provider, candidate->provider) == 0 &&
-                     strcmp(candidates[i].device, candidate->device) == 0;
+    for (size_t i = 0; i < count; i++) {
+        if (rdmux_verdict_is_outdone(&candidates[at], &candidates[i])) {
+            return true;
+        }
     }
-    return has_better && candidate->reason == RDMUX_REASON_NOT_REACHABLE &&
-           candidate->device[0] != '\0';
+    return false;
 }
 
 void rdmux_explain_no_path(const struct rdmux_candidate *candidates, size_t count, char *out,

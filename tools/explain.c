@@ -6,6 +6,8 @@
 #include "text.h"
 #include "tool.h"
 
+#include "negotiation/verdict.h"
+
 #include <string.h>
 
 static const char command_name[] = "explain";
@@ -240,43 +242,29 @@ struct folded {
     uint32_t apart; /* that cannot reach each other, where this side's path has a better pair */
 };
 
-/* Returns whether one line says it all. That the peer has none says the same of each path of the
- * provider. */
+/* Returns whether one line says it all. */
 static bool is_same_line(const struct rdmux_candidate *a, const struct rdmux_candidate *b)
 {
-    const bool ours = a->device[0] != '\0';
-    const bool is_same_path = strcmp(ours ? a->device : a->peer_device,
-                                     ours ? b->device : b->peer_device) == 0 ||
-                              a->reason == RDMUX_REASON_PEER_HAS_NONE;
-    return is_same_path && ours == (b->device[0] != '\0') &&
-           strcmp(a->provider, b->provider) == 0 && a->reason == b->reason &&
-           a->cost_ns == b->cost_ns && a->measured == b->measured &&
-           strcmp(a->text, b->text) == 0 && strcmp(a->hint, b->hint) == 0;
+    return rdmux_verdict_is_same(a, b) && a->cost_ns == b->cost_ns && a->measured == b->measured &&
+           strcmp(a->hint, b->hint) == 0;
 }
 
 /* Counts the candidate as folded if it is, and returns whether it is. */
 static bool fold(const struct rdmux_explanation *explanation, uint32_t at, struct folded *folded)
 {
     const struct rdmux_candidate *candidate = explanation->candidates[at];
-    const bool is_unreachable = candidate->reason == RDMUX_REASON_NOT_REACHABLE &&
-                                candidate->device[0] != '\0';
-    for (uint32_t i = 0; i < explanation->candidate_count && is_unreachable; i++) {
+    bool is_alike = false;
+    for (uint32_t i = 0; i < explanation->candidate_count; i++) {
         const struct rdmux_candidate *other = explanation->candidates[i];
-        if (other->reason != RDMUX_REASON_NOT_REACHABLE &&
-            strcmp(other->provider, candidate->provider) == 0 &&
-            strcmp(other->device, candidate->device) == 0) {
+        if (rdmux_verdict_is_outdone(candidate, other)) {
             folded->apart++;
             return true;
         }
+        is_alike = is_alike || ((i < at || i == explanation->chosen) && i != at &&
+                                is_same_line(other, candidate));
     }
-    for (uint32_t i = 0; i < explanation->candidate_count; i++) {
-        if ((i < at || i == explanation->chosen) && i != at &&
-            is_same_line(explanation->candidates[i], candidate)) {
-            folded->alike++;
-            return true;
-        }
-    }
-    return false;
+    folded->alike += is_alike ? 1 : 0;
+    return is_alike;
 }
 
 /* Prints "more pairs of paths: 8 like one above, 24 that cannot reach each other; ...". */

@@ -60,29 +60,26 @@ conforms() {
     done
 }
 
-# on_soft_roce SECONDS SCRIPT [ARGUMENT...]: runs the script in a guest with soft RoCE, for libfabric's
-# verbs. in_guest has made its kernel.
+# on_soft_roce SECONDS [ARGUMENT...]: runs the script of standard input in a guest with soft RoCE, for
+# libfabric's verbs. in_guest has made its kernel.
 on_soft_roce() {
+    {
+        echo '. /run/host/inside.sh; cd /; export RDMUX_PATHS=ofi FI_PROVIDER=verbs'
+        cat
+    } >"$scratch/guest"
     "$root/tests/soft_rdma/guest" --linux "$linux" --seconds "$1" --with "$build/bin" --with "$build/lib" \
-        --with "$build/tests/adapters" --env "RDMUX_BUILD=$build" "${@:2}"
+        --with "$build/tests/adapters" --env "RDMUX_BUILD=$build" "$scratch/guest" "${@:2}"
 }
 
 verbs_changes_nothing() {
-    cat >"$scratch/unchanged" <<'END'
-. /run/host/inside.sh
-cd /
-export RDMUX_PATHS=ofi FI_PROVIDER=verbs
+    on_soft_roce 120 <<'END'
 "$RDMUX_BUILD/tests/adapters/opened_before" && "$RDMUX_BUILD/tests/adapters/unchanged" ofi
 END
-    on_soft_roce 120 "$scratch/unchanged"
 }
 
 # A program that has given libfabric a monitor of memory, or has a domain with a cache of registrations.
 verbs_beside_the_program() {
-    cat >"$scratch/beside" <<'END'
-. /run/host/inside.sh
-cd /
-export RDMUX_PATHS=ofi FI_PROVIDER=verbs
+    on_soft_roce 120 <<'END'
 for uses in monitor domain; do
     beside=(env LD_PRELOAD="$RDMUX_BUILD/tests/adapters/uses_libfabric.so" USES=$uses "$RDMUX_BUILD/bin/rdmux")
     "${beside[@]}" serve 127.0.0.1:0 >"/tmp/$uses" &
@@ -95,22 +92,17 @@ for uses in monitor domain; do
     wait "$!" || exit
 done
 END
-    on_soft_roce 120 "$scratch/beside"
 }
 
 # conforms_on_soft_roce HOW OPTION=VALUE...: a guest has one processor, so that polling takes longer there.
 conforms_on_soft_roce() {
-    cat >"$scratch/guest" <<'END'
-. /run/host/inside.sh
-cd /
-export RDMUX_PATHS=ofi FI_PROVIDER=verbs
+    on_soft_roce 1500 "$@" <<'END'
 "$RDMUX_BUILD/bin/rdmux" info
 for selection in "${@:2}"; do
     "$RDMUX_BUILD/bin/rdmux" conformance --provider ofi --quick --patience 8 --seed 1 --wait "$1" \
         "${selection%%=*}" "${selection#*=}" || exit
 done
 END
-    on_soft_roce 1500 "$scratch/guest" "$@"
 }
 
 # ------------------------------------------------------------------------------------ what is shown
@@ -164,6 +156,23 @@ explain_shows_candidates() {
         [[ -z $(grep '^  ofi ' "$scratch/table" | sort | uniq -d) ]]
 }
 
+# perf prints the table of explain, and names the command that has all of it.
+different_providers_are_named() {
+    local server address='' status=0
+    FI_PROVIDER=tcp RDMUX_PATHS=ofi "$rdmux" serve 127.0.0.1:0 >"$scratch/serve" &
+    server=$!
+    until address=$(sed -n 's/^listening on //p' "$scratch/serve") && [[ -n $address ]]; do
+        kill -0 "$server" || return
+        sleep 0.02
+    done
+    FI_PROVIDER=sockets RDMUX_PATHS=ofi "$rdmux" perf "$address" --iterations 1 >"$scratch/perf" 2>&1 || status=$?
+    kill "$server"
+    wait "$server" || true
+    cat "$scratch/perf"
+    ((status == 3)) && grep -q 'of different providers of libfabric, tcp and sockets (FI_PROVIDER' "$scratch/perf" &&
+        [[ $(tr -s ' \n' ' ' <"$scratch/perf") =~ like\ one\ above\;\ \"rdmux\ explain\ HOST\ --verbose\" ]]
+}
+
 # While ofi_rxm fetches a message by a read, the end of the connection crashes libfabric's tcp. The
 # adapter's messages are too short for that. With longer ones more than half of the runs crashed.
 an_end_within_a_message() {
@@ -215,6 +224,9 @@ when_wanted 'rdmux info names the version of libfabric' info_names_the_library
 when_wanted 'without a request libfabric is left alone' without_a_request_it_is_left_alone
 when_wanted 'where libfabric has no provider, the reason is told' without_providers_the_reason_is_told
 when_wanted 'explain shows candidates of libfabric' explain_shows_candidates
+if [[ " ${providers[*]} " == *' tcp '*' sockets '* ]]; then
+    when_wanted 'different providers of libfabric are named' different_providers_are_named
+fi
 if [[ -e $build/lib/libfabric/librdmux-fi.so ]]; then
     when_wanted 'rdmux as a provider of libfabric is no path of rdmux' rdmux_is_no_path_of_itself
 fi
